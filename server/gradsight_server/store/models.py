@@ -1,0 +1,279 @@
+"""The tables. Every big table's key begins with `run_id`, so that a distributed PostgreSQL can shard by it.
+
+A non-finite value is NULL plus two bits in the row's `nonfinite` (see `nonfinite_shift`), the same on both engines:
+"not recorded", NaN, +Inf and −Inf stay four different things.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from gradsight import wire
+
+metadata = MetaData()
+
+NAN, POSITIVE_INFINITY, NEGATIVE_INFINITY = 1, 2, 3
+"""What the two bits of a column in `nonfinite` say; 0 is a finite or absent value."""
+
+
+def nonfinite_shift(column: str) -> int:
+    """Where a float column's two bits stand in `nonfinite`."""
+    return 2 * wire.FLOAT_COLUMNS.index(column)
+
+
+def _run_id() -> Column[str]:
+    return Column("run_id", String(32), nullable=False)
+
+
+def _stream_key() -> tuple[Column[str], Column[int], Column[int]]:
+    """A stream's attempt: (run_id, stream_key, attempt_key), small integers within the run."""
+    return (
+        _run_id(),
+        Column("stream_key", Integer, nullable=False),
+        Column("attempt_key", Integer, nullable=False),
+    )
+
+
+def _big(name: str) -> Column[int]:
+    """A 64-bit integer that SQLite still takes as its row id."""
+    return Column(name, BigInteger().with_variant(Integer, "sqlite"), nullable=False)
+
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("project", String(256), nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("status", String(16), nullable=False),  # running, finished, failed; how alive it is follows from last_seen_s
+    Column("tags", JSON, nullable=False),
+    Column("config", JSON, nullable=False),
+    Column("frameworks", JSON, nullable=False),
+    Column("notes", Text, nullable=False, server_default=""),
+    Column("total_steps", BigInteger),
+    Column("world_size", Integer),
+    Column("started_at_s", Double, nullable=False),
+    Column("updated_at_s", Double, nullable=False),  # newest change of the record
+    Column("last_seen_s", Double, nullable=False),  # newest batch or heartbeat, by the server's clock
+    Column("last_step_at_s", Double),  # newest batch with a step, by the server's clock
+    Column("archived_at_s", Double),
+    Column("verdict", JSON),  # newest verdicts, by the diagnosis
+    Column("severity", SmallInteger),  # of the worst verdict: 0 ok … 3 critical
+    Index("runs_by_start", "started_at_s", "run_id"),
+    Index("runs_by_project", "project", "started_at_s", "run_id"),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    _run_id(),
+    Column("stream_key", Integer, nullable=False),
+    Column("stream", String(256), nullable=False),
+    Column("record", JSON, nullable=False),  # wire.StreamRecord
+    Column("num_steps", BigInteger, nullable=False, server_default="0"),  # rows of rank 0, all attempts
+    Column("num_skipped", BigInteger, nullable=False, server_default="0"),
+    Column("num_clipped", BigInteger, nullable=False, server_default="0"),
+    Column("num_nonfinite", BigInteger, nullable=False, server_default="0"),  # steps whose norm before clip was
+    Column("last_step", BigInteger),  # of the newest attempt
+    Column("control", JSON),  # what the person at the screen asked for: {"max_norm": …, "pattern": …}
+    Column("last", JSON, nullable=False),  # newest values: {"grad_norm_before_clip": …, "max_norm": …, …}
+    PrimaryKeyConstraint("run_id", "stream_key"),
+    UniqueConstraint("run_id", "stream", name="streams_by_name"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    _run_id(),
+    Column("attempt_key", Integer, nullable=False),
+    Column("attempt_id", String(64), nullable=False),
+    Column("started_at_s", Double, nullable=False),
+    Column("dropped", JSON, nullable=False),  # rank → reason → rows lost, running totals
+    Column("sequences", JSON, nullable=False),  # what gaps are told by: stream_key → rank → next expected `sequence`
+    PrimaryKeyConstraint("run_id", "attempt_key"),
+    UniqueConstraint("run_id", "attempt_id", name="attempts_by_id"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+
+layer_sets = Table(
+    "layer_sets",
+    metadata,
+    _run_id(),
+    Column("layers_id", String(64), nullable=False),
+    Column("layers", JSON),  # [[name, …], …]; NULL until a client has sent the names
+    Column("num_layers", Integer, nullable=False),
+    PrimaryKeyConstraint("run_id", "layers_id"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    *_stream_key(),
+    _big("step"),
+    Column("rank", Integer, nullable=False),
+    Column("wall_time_s", Double),
+    *(Column(name, Double) for name in wire.FLOAT_COLUMNS),
+    Column("skipped", Boolean),
+    *(Column(name, Integer) for name in wire.INTEGER_COLUMNS),
+    *(Column(name, Text) for name in wire.TEXT_COLUMNS),
+    Column("nonfinite", BigInteger, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "step", "rank"),
+    sqlite_with_rowid=False,
+)
+
+layer_rows = Table(
+    "layer_rows",
+    metadata,
+    *_stream_key(),
+    _big("step"),
+    Column("rank", Integer, nullable=False),
+    Column("layers_id", String(64), nullable=False),
+    Column("norms", LargeBinary, nullable=False),  # float32 little-endian, −1 = no gradient, NaN and Inf as themselves
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "step", "rank"),
+    sqlite_with_rowid=False,
+)
+
+buckets = Table(
+    "buckets",
+    metadata,
+    *_stream_key(),
+    Column("level", SmallInteger, nullable=False),  # 1, 2, 3 …: buckets of 16, 256, 4096 … steps
+    _big("bucket"),  # first step // bucket size
+    Column("num_steps", BigInteger, nullable=False),
+    Column("num_skipped", BigInteger, nullable=False),
+    Column("num_clipped", BigInteger, nullable=False),
+    *(
+        column
+        for name in wire.FLOAT_COLUMNS
+        for column in (
+            Column(f"{name}_count", BigInteger),  # finite values; NULL where nothing was recorded
+            Column(f"{name}_min", Double),
+            Column(f"{name}_max", Double),
+            Column(f"{name}_mean", Double),
+            Column(f"{name}_num_nonfinite", BigInteger),
+        )
+    ),
+    Column("sealed", Boolean, nullable=False, server_default="0"),  # its raw steps are gone: never recompute
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "level", "bucket"),
+    sqlite_with_rowid=False,
+)
+
+bucket_blobs = Table(
+    "bucket_blobs",
+    metadata,
+    *_stream_key(),
+    Column("kind", String(16), nullable=False),  # histogram, layers
+    Column("level", SmallInteger, nullable=False),
+    _big("bucket"),
+    Column("layers_id", String(64), nullable=False, server_default=""),
+    Column("blob", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "kind", "level", "bucket", "layers_id"),
+    sqlite_with_rowid=False,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    *_stream_key(),
+    Column("name", String(256), nullable=False),
+    _big("step"),
+    Column("value", Double),
+    Column("nonfinite", SmallInteger, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "name", "step"),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    _run_id(),
+    Column("event_id", String(16), nullable=False),  # hash of what was sent: re-sending changes nothing
+    Column("stream_key", Integer, nullable=False),
+    Column("attempt_key", Integer, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("step", BigInteger),
+    Column("wall_time_s", Double, nullable=False),
+    Column("message", Text, nullable=False),
+    PrimaryKeyConstraint("run_id", "event_id"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+    Index("events_by_time", "run_id", "wall_time_s", "event_id"),
+)
+
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("run_id", String(32), nullable=False),
+    Column("kind", String(16), nullable=False),  # steps, run, deleted
+    Column("stream_key", Integer),
+    Column("attempt_key", Integer),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Column("created_at_s", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""What changed, in the order it was committed: positions are taken under one lock, so any replica can resume a live
+stream. Only the newest stay; who asks for an older position is told to read afresh."""
+
+alerts = Table(
+    "alerts",
+    metadata,
+    _run_id(),
+    Column("alert_id", Integer, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("stream_key", Integer),
+    Column("severity", String(16), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("opened_at_s", Double, nullable=False),
+    Column("updated_at_s", Double, nullable=False),
+    Column("acknowledged_at_s", Double),
+    Column("resolved_at_s", Double),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Column("num_repeats", Integer, nullable=False, server_default="0"),
+    Column("value", Double),
+    Column("title", Text, nullable=False),
+    PrimaryKeyConstraint("run_id", "alert_id"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+    Index("alerts_by_time", "opened_at_s", "run_id", "alert_id"),
+)
+
+alert_rules = Table(
+    "alert_rules",
+    metadata,
+    Column("kind", String(32), primary_key=True),
+    Column("enabled", Boolean, nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("updated_at_s", Double, nullable=False),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("outbox_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("run_id", String(32), nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("num_tries", Integer, nullable=False, server_default="0"),
+    Column("next_try_at_s", Double, nullable=False),
+    Column("delivered_at_s", Double),
+    Column("last_error", Text),
+    Index("outbox_due", "delivered_at_s", "next_try_at_s"),
+)
