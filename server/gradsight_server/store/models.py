@@ -72,7 +72,7 @@ runs = Table(
     Column("last_seen_s", Double, nullable=False),  # newest batch or heartbeat, by the server's clock
     Column("last_step_at_s", Double),  # newest batch with a step, by the server's clock
     Column("archived_at_s", Double),
-    Column("verdict", JSON),  # newest verdicts, by the diagnosis
+    Column("verdict", JSON(none_as_null=True)),  # newest verdicts, by the diagnosis
     Column("severity", SmallInteger),  # of the worst verdict: 0 ok … 3 critical
     Index("runs_by_start", "started_at_s", "run_id"),
     Index("runs_by_project", "project", "started_at_s", "run_id"),
@@ -90,7 +90,9 @@ streams = Table(
     Column("num_clipped", BigInteger, nullable=False, server_default="0"),
     Column("num_nonfinite", BigInteger, nullable=False, server_default="0"),  # steps whose norm before clip was
     Column("last_step", BigInteger),  # of the newest attempt
-    Column("control", JSON),  # what the person at the screen asked for: {"max_norm": …, "pattern": …}
+    Column(
+        "control", JSON(none_as_null=True)
+    ),  # what the person at the screen asked for: {"max_norm": …, "pattern": …}
     Column("last", JSON, nullable=False),  # newest values: {"grad_norm_before_clip": …, "max_norm": …, …}
     PrimaryKeyConstraint("run_id", "stream_key"),
     UniqueConstraint("run_id", "stream", name="streams_by_name"),
@@ -116,7 +118,7 @@ layer_sets = Table(
     metadata,
     _run_id(),
     Column("layers_id", String(64), nullable=False),
-    Column("layers", JSON),  # [[name, …], …]; NULL until a client has sent the names
+    Column("layers", JSON(none_as_null=True)),  # [[name, …], …]; NULL until a client has sent the names
     Column("num_layers", Integer, nullable=False),
     PrimaryKeyConstraint("run_id", "layers_id"),
     ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),

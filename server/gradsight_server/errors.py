@@ -1,0 +1,121 @@
+"""What can go wrong in the server; `status` is the HTTP status it leaves with.
+
+GradsightServerError                     500
+├── InvalidRequestError (ValueError)     422  a value that cannot be right; the message names it
+├── RunNotFoundError                     404
+├── StreamNotFoundError                  404
+├── StepNotFoundError                    404
+├── DatabaseClosedError (RuntimeError)   503  a database used after it was closed
+├── NewerDatabaseError                   500  the database was migrated by a newer Gradsight
+├── SettingsError (ValueError)           500  the server was told something that cannot be right; it does not start
+└── RefusedRequestError                  400  a request turned away before anything looked at what it asks for
+    ├── BrokenBodyError                  400  the body is not whole, or not in the encoding it claims
+    ├── UnauthorizedError                401  the token is missing or wrong
+    ├── HostNotAllowedError              403  asked for by a name that isn't this server's
+    ├── CrossSiteError                   403  another site's page wanted to write
+    ├── BodyTooSlowError                 408  the body did not arrive in time
+    ├── BodyTooLargeError                413  more bytes than the server takes, as sent or decompressed
+    ├── UnsupportedMediaTypeError        415  a Content-Type or Content-Encoding the server does not read
+    └── ServerBusyError                  503  too many batches wait for the writer: come back later
+"""
+
+from typing import ClassVar
+
+
+class GradsightServerError(Exception):
+    """Base of every error the server raises."""
+
+    status: ClassVar[int] = 500
+
+
+class InvalidRequestError(GradsightServerError, ValueError):
+    """A value of a request that cannot be right; the message names it and says what would be."""
+
+    status = 422
+
+
+class RunNotFoundError(GradsightServerError):
+    """No run has this id: it was never created by PUT, or it was deleted."""
+
+    status = 404
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"There is no run {run_id!r}; PUT /api/v1/runs/{{run_id}} creates one.")
+
+
+class StreamNotFoundError(GradsightServerError):
+    """The run has no stream of this name."""
+
+    status = 404
+
+
+class StepNotFoundError(GradsightServerError):
+    """The stream has no such step, or not in the attempt asked for."""
+
+    status = 404
+
+
+class DatabaseClosedError(GradsightServerError, RuntimeError):
+    """The database was used after `close()`: the server is stopping."""
+
+    status = 503
+
+
+class NewerDatabaseError(GradsightServerError):
+    """The database was migrated by a newer Gradsight than this one."""
+
+
+class SettingsError(GradsightServerError, ValueError):
+    """A setting that cannot be right: the server does not start."""
+
+
+class RefusedRequestError(GradsightServerError):
+    """A request turned away before anything looked at what it asks for."""
+
+    status = 400
+
+
+class BrokenBodyError(RefusedRequestError):
+    """The body is not whole, or not in the encoding it claims."""
+
+
+class UnauthorizedError(RefusedRequestError):
+    """The token is missing or wrong."""
+
+    status = 401
+
+
+class HostNotAllowedError(RefusedRequestError):
+    """The server was asked for by a name that isn't its own, as in DNS rebinding."""
+
+    status = 403
+
+
+class CrossSiteError(RefusedRequestError):
+    """A page of another site wanted to write."""
+
+    status = 403
+
+
+class BodyTooSlowError(RefusedRequestError):
+    """The body did not arrive in time."""
+
+    status = 408
+
+
+class BodyTooLargeError(RefusedRequestError):
+    """More bytes than the server takes, as sent or decompressed."""
+
+    status = 413
+
+
+class UnsupportedMediaTypeError(RefusedRequestError):
+    """A Content-Type or Content-Encoding the server does not read."""
+
+    status = 415
+
+
+class ServerBusyError(RefusedRequestError):
+    """Too many batches wait for the writer: come back later."""
+
+    status = 503

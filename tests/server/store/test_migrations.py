@@ -1,0 +1,112 @@
+"""The migrated schema is the one in models.py, whoever migrates, and however many at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from gradsight_server.errors import NewerDatabaseError
+from gradsight_server.store import models
+from gradsight_server.store.database import Database, alembic_config, migrations_folder
+
+
+def test_the_migrated_schema_equals_the_tables_in_models(db: Database) -> None:
+    with db.reading() as conn:
+        assert compare_metadata(MigrationContext.configure(conn), models.metadata) == []
+
+
+def test_the_migrated_tables_keep_what_comparison_does_not_see(db: Database, tmp_path: Path) -> None:
+    created = Database(f"sqlite:///{tmp_path / 'created.db'}")
+    try:
+        created.write(models.metadata.create_all).result(timeout=10)
+        with db.reading() as migrated_conn, created.reading() as created_conn:
+            assert _definitions(migrated_conn) == _definitions(created_conn)
+    finally:
+        created.close()
+
+
+def _definitions(conn: Connection) -> dict[str, str]:
+    rows = conn.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    return {name: " ".join(sql.split()) for name, sql in rows if not name.startswith(("alembic_", "sqlite_"))}
+
+
+def test_down_takes_every_table_away_and_up_brings_it_back(db: Database) -> None:
+    def down(conn: Connection) -> None:
+        command.downgrade(alembic_config(conn), "base")
+
+    db.write(down).result(timeout=10)
+    with db.reading() as conn:
+        assert set(inspect(conn).get_table_names()) == {"alembic_version"}
+    db.migrate()
+    with db.reading() as conn:
+        assert set(models.metadata.tables) <= set(inspect(conn).get_table_names())
+
+
+def test_migrating_again_changes_nothing(db: Database) -> None:
+    with db.reading() as conn:
+        before = _definitions(conn)
+    db.migrate()
+    with db.reading() as conn:
+        assert _definitions(conn) == before
+
+
+def test_a_database_of_a_newer_version_is_refused_in_a_sentence_and_left_alone(db: Database) -> None:
+    db.write(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))).result(timeout=10)
+    with pytest.raises(NewerDatabaseError, match=r"'9999'.*update Gradsight"):
+        db.migrate()
+    with db.reading() as conn:
+        assert conn.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def upgrade_and_fail(config: object, revision: str) -> None:
+        real_upgrade(config, revision)  # type: ignore[arg-type]
+        raise RuntimeError("power cut")
+
+    real_upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", upgrade_and_fail)
+    db = Database(url)
+    try:
+        with pytest.raises(RuntimeError, match="power cut"):
+            db.migrate()
+        with db.reading() as conn:
+            assert inspect(conn).get_table_names() == []
+    finally:
+        db.close()
+
+
+def test_processes_that_migrate_one_new_file_at_once_do_not_clash(url: str) -> None:
+    code = (
+        "import sys; from gradsight_server.store.database import Database\n"
+        "db = Database(sys.argv[1]); print('ready', flush=True); sys.stdin.readline(); db.migrate(); db.close()"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+
+
+def test_the_migrations_are_found_in_this_checkout() -> None:
+    assert (migrations_folder() / "env.py").is_file()
+    assert migrations_folder() == Path(__file__).parents[3] / "migrations"
