@@ -33,7 +33,7 @@ lint: .venv/ready-to-develop .venv/ready-to-check-the-page
 	PATH="$(CURDIR)/$(BIN):$$PATH" .venv/node_modules/.bin/tsc --project web
 
 bench: .venv/ready-to-develop
-	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done
+	set -e; for script in $(wildcard benchmarks/[!_]*.py); do $(BIN)/python $$script $(ARGS); done
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
