@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET as UNSET
+from msgspec import Meta, Struct, UnsetType
 
 from gradsight.errors import WireError
 

@@ -1,0 +1,133 @@
+"""What users and environments give a run, checked once, at the door."""
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from gradsight import wire
+from gradsight.errors import ConfigurationError
+
+
+def word(name: str, value: Any) -> str:
+    """A name of 1 to 256 characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 256:
+        raise ConfigurationError(f"{name} must be a text of 1 to 256 characters, got {value!r}.")
+    return value
+
+
+def words(name: str, values: Any) -> list[str]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ConfigurationError(f"{name} must be a list of texts, got {values!r}.")
+    if len(values) > 64:
+        raise ConfigurationError(f"{name} must be at most 64, got {len(values)}.")
+    return [word(name, value) for value in values]
+
+
+def step(value: Any) -> int:
+    """An optimizer step's number."""
+    number = value.__index__()
+    if isinstance(value, bool) or not 0 <= number <= wire.MAX_STEP:
+        raise ConfigurationError(f"step must be a whole number from 0 to 2^53−1, got {value!r}.")
+    return int(number)
+
+
+def total_steps(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= wire.MAX_STEP):
+        raise ConfigurationError(f"total_steps must be a whole number from 1 on, got {value!r}.")
+    return value
+
+
+def server(address: Any) -> str:
+    """The server's address without a slash at its end."""
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except (ValueError, AttributeError, TypeError):
+        is_address = False
+    if not is_address:
+        raise ConfigurationError(f"server must be an address like http://127.0.0.1:8420, got {address!r}.")
+    return str(address).rstrip("/")
+
+
+def run_id(resume: Any, *, all_ranks: bool) -> str:
+    """32 hex digits: the run that is resumed, the one the environment names, or a new one."""
+    given, source = (
+        (resume, "resume") if resume is not None else (os.environ.get("GRADSIGHT_RUN_ID"), "GRADSIGHT_RUN_ID")
+    )
+    if given:
+        digits = str(given).replace("-", "").lower()
+        if not re.fullmatch(r"[0-9a-f]{32}", digits):
+            raise ConfigurationError(f"{source} must be a run id of 32 hex digits, got {given!r}.")
+        return digits
+    if all_ranks and whole_from_environment("WORLD_SIZE", 1) > 1:
+        raise ConfigurationError("all_ranks needs one GRADSIGHT_RUN_ID that every rank knows, got none.")
+    return uuid.uuid4().hex
+
+
+def attempt_id(of_run: str, *, all_ranks: bool) -> str:
+    """The launch's id: one for all its ranks, where ranks have to agree on it without talking to each other."""
+    given = os.environ.get("GRADSIGHT_ATTEMPT_ID")
+    if given:
+        return given[:64]
+    launch = [os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
+    if not all_ranks or not any(launch):
+        return uuid.uuid4().hex
+    told = "\n".join(str(part) for part in (of_run, *launch, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+
+
+def whole_from_environment(name: str, default: int) -> int:
+    """A whole number a launcher has set; the default where it makes no sense."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def config(value: Any) -> dict[str, Any]:
+    """Settings as JSON can carry them; what it cannot is shown as its repr."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"config must be a mapping, got {value!r}.")
+    kept = {str(key): _jsonable(item, depth=0) for key, item in value.items()}
+    if len(json.dumps(kept)) > 500_000:
+        raise ConfigurationError(f"config must be at most 500,000 characters, got {len(json.dumps(kept))}.")
+    return kept
+
+
+def _jsonable(value: Any, *, depth: int) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= wire.MAX_STEP else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else wire.word(value)
+    if depth < 8 and isinstance(value, Mapping):
+        return {str(key): _jsonable(item, depth=depth + 1) for key, item in value.items()}
+    if depth < 8 and isinstance(value, list | tuple):
+        return [_jsonable(item, depth=depth + 1) for item in value]
+    return repr(value)
+
+
+def frameworks() -> dict[str, str]:
+    """Versions of what this process trains with, without importing anything."""
+    found = {"python": platform.python_version(), "gradsight": _version("gradsight")}
+    for name in ("torch", "jax", "tensorflow", "transformers", "lightning", "numpy"):
+        if name in sys.modules:
+            found[name] = str(getattr(sys.modules[name], "__version__", None) or _version(name))
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

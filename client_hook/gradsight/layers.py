@@ -1,0 +1,111 @@
+"""The layers a monitor watches: the optimizer's parameters, named as the model names them, tied ones once."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from gradsight.errors import ConfigurationError
+from gradsight.rows import LayerSet
+
+Model = Module | Iterable[tuple[str, Parameter]]
+
+
+class Layers:
+    """The optimizer's parameters in the model's order.
+
+    Args:
+        model: A module, or (name, parameter) pairs.
+        optimizer: Its parameters must all have a name in `model`.
+
+    Raises:
+        ConfigurationError: the optimizer holds parameters that `model` does not name, or none at all, or meta tensors.
+    """
+
+    def __init__(self, model: Model, optimizer: Optimizer) -> None:
+        self._model = model if isinstance(model, Module) else list(model)
+        self._optimizer = optimizer
+        self._num_in_optimizer = 0
+        unnamed = self._read()
+        if unnamed:
+            shape = tuple(unnamed[0].shape)
+            raise ConfigurationError(
+                f"optimizer must hold the model's parameters, got {len(unnamed)} that are not among them "
+                f"(the first has shape {shape}). Pass the module that holds them all, or (name, parameter) pairs."
+            )
+        if not self.parameters:
+            raise ConfigurationError(
+                f"optimizer must hold the model's parameters, got {optimizer!r} with none of them."
+            )
+        for name, parameter in zip(self.layer_set.names, self.parameters, strict=True):
+            if parameter.device.type == "meta":
+                raise ConfigurationError(f"parameters must have data, got meta tensor {name!r}: materialise it first.")
+
+    def _read(self) -> list[Tensor]:
+        """Read names and parameters afresh; gives the optimizer's parameters that have no name."""
+        names: dict[int, list[str]] = {}
+        named = self._model.named_parameters(remove_duplicate=False) if isinstance(self._model, Module) else self._model
+        by_id: dict[int, Tensor] = {}
+        for name, parameter in named:
+            names.setdefault(id(parameter), []).append(name)
+            by_id[id(parameter)] = parameter
+        held = {id(p): p for group in self._optimizer.param_groups for p in group["params"]}
+        self._num_in_optimizer = sum(len(group["params"]) for group in self._optimizer.param_groups)
+        unnamed = [parameter for key, parameter in held.items() if key not in names]
+        self.parameters = [by_id[key] for key in names if key in held] + unnamed
+        self.layer_set = LayerSet(
+            [found[0] if len(found) == 1 else found for key, found in names.items() if key in held]
+            + [f"unnamed.{index}" for index in range(len(unnamed))]
+        )
+        return unnamed
+
+    def refresh(self) -> None:
+        """Notice parameters that were added to the optimizer since (unnamed ones get a number)."""
+        if sum(len(group["params"]) for group in self._optimizer.param_groups) != self._num_in_optimizer:
+            self._read()
+
+    def gradients(self) -> tuple[list[int] | None, list[Tensor]]:
+        """Indices of the layers that have a gradient (None: all), and those gradients."""
+        all_grads = [parameter.grad for parameter in self.parameters]
+        grads = [grad for grad in all_grads if grad is not None]
+        if len(grads) == len(all_grads):
+            return None, grads
+        return [index for index, grad in enumerate(all_grads) if grad is not None], grads
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.parameters[0].device
+        return device
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters)
+
+
+class BackwardOrder:
+    """Learns, in one backward, the order in which layers get their gradient: the first non-finite one in this order
+    is where NaN began. Layers it has not seen come last, in reverse order of definition."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._order: list[int] = []
+        self._num_layers = len(parameters)
+        self._handles: list[Any] = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                lambda _, index=index: self._order.append(index)
+            )
+            for index, parameter in enumerate(parameters)
+            if parameter.requires_grad
+        ]
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def first(self, indices: Sequence[int]) -> int:
+        """Which of these layers (indices, at least one) got its gradient first."""
+        rank = {index: position for position, index in enumerate(dict.fromkeys(self._order))}
+        return min(indices, key=lambda index: rank.get(index, self._num_layers + self._num_layers - index))

@@ -1,0 +1,99 @@
+"""Per-tensor and total gradient norms, accumulated in float32 or wider.
+
+Shapes: L layers (parameter tensors) that have a gradient. All norms are of the gradients as they stand in `.grad`:
+scaled, when the backward was.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+LONG_CPU_TENSOR = 131_072
+"""From this many elements on a float32 norm on the CPU is off by more than 1e-6 (pytorch#68326): take it in rows."""
+ROW_LENGTH = 4096
+
+
+def layer_norms(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
+    """The p-norm of each gradient.
+
+    Args:
+        grads: L gradients on one device, any shapes and dtypes, dense or sparse (never densified, never changed).
+        norm_type: p, `inf` for the largest absolute value.
+
+    Returns:
+        Tensor [L], float32, on the gradients' device. No host sync.
+    """
+    plain = [_as_measurable(grad, norm_type) for grad in grads]
+    if norm_type == 2.0:
+        plain = [_row_norms(grad) if _is_long_on_cpu(grad) else grad for grad in plain]
+    return torch.stack(torch._foreach_norm(plain, norm_type, dtype=torch.float32))
+
+
+def layer_norms_on_host(grads: Sequence[Tensor], norm_type: float = 2.0) -> list[float]:
+    """The same as L floats, for gradients on any devices; a float32 norm that overflowed over finite elements is
+    taken again in float64, so that a value is non-finite exactly where a gradient has a non-finite element."""
+    values: list[float] = []
+    by_device: dict[torch.device, list[int]] = {}
+    for index, grad in enumerate(grads):
+        by_device.setdefault(grad.device, []).append(index)
+    if len(by_device) == 1:
+        values = layer_norms(grads, norm_type).tolist()
+    else:
+        values = [0.0] * len(grads)
+        for indices in by_device.values():
+            norms = layer_norms([grads[index] for index in indices], norm_type).tolist()
+            for index, norm in zip(indices, norms, strict=True):
+                values[index] = norm
+    for index, value in enumerate(values):
+        if not math.isfinite(value):
+            values[index] = exact_norm(grads[index], norm_type)
+    return values
+
+
+def total_norm(values: Sequence[float], norm_type: float = 2.0) -> float:
+    """The p-norm of the layers' norms, combined in float64 on the host."""
+    if norm_type == 2.0:
+        return math.hypot(*values)
+    if math.isinf(norm_type):
+        return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
+    return float(math.fsum(value**norm_type for value in values) ** (1.0 / norm_type))
+
+
+def total_norm_on_device(norms: Tensor, norm_type: float = 2.0) -> Tensor:
+    """The same on the device: norms [L] float32 in, 0-dim float64 out. No host sync."""
+    if math.isinf(norm_type):
+        return norms.double().amax() if norms.numel() else norms.new_zeros((), dtype=torch.float64)
+    total: Tensor = torch.linalg.vector_norm(norms.double(), norm_type)
+    return total
+
+
+def exact_norm(grad: Tensor, norm_type: float = 2.0) -> float:
+    """One gradient's norm in float64: slow, for the rare one whose float32 norm is not finite."""
+    measurable = _as_measurable(grad, norm_type)
+    return float(torch.linalg.vector_norm(measurable.double(), norm_type))
+
+
+def _as_measurable(grad: Tensor, norm_type: float) -> Tensor:
+    """What a norm kernel takes and what has the same norm: coalesced values, real numbers, at least one element."""
+    if grad.layout != torch.strided:
+        grad = grad.coalesce().values()
+    if grad.is_complex():
+        grad = torch.view_as_real(grad.resolve_conj()) if norm_type == 2.0 else grad.abs()
+    return grad if grad.numel() else grad.new_zeros(1)
+
+
+def _is_long_on_cpu(grad: Tensor) -> bool:
+    return grad.numel() > LONG_CPU_TENSOR and grad.device.type == "cpu"
+
+
+def _row_norms(grad: Tensor) -> Tensor:
+    """2-norms [R] of rows of the flattened gradient: their norm is the gradient's, without float32's drift."""
+    flat = grad.reshape(-1)
+    num_whole = flat.numel() // ROW_LENGTH * ROW_LENGTH
+    rows: Tensor = torch.linalg.vector_norm(flat[:num_whole].view(-1, ROW_LENGTH), dim=1, dtype=torch.float32)
+    if num_whole == flat.numel():
+        return rows
+    rest = torch.linalg.vector_norm(flat[num_whole:], dtype=torch.float32)
+    return torch.cat((rows, rest.unsqueeze(0)))

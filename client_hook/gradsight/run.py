@@ -1,0 +1,270 @@
+"""Run: what any framework holds. It names a training run, takes what is logged, and never gets in its way."""
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from gradsight import door, wire
+from gradsight.errors import ConfigurationError, ServerRefusedTokenError, TransportError
+from gradsight.exporter import Exporter, Status
+from gradsight.policies import clip_coef as clip_ratio
+from gradsight.rows import Attempt, LayerSet, Resolvable, StepRow
+from gradsight.transport import HttpTransport
+
+DEFAULT_SERVER = "http://127.0.0.1:8420"
+FIRST_CONTACT_S = 2.0
+FINISH_WITHIN_S = 10.0
+
+
+class Run:
+    """A training run: a name on the server, and a way there that never blocks, raises or prints while training.
+
+    Args:
+        project: The project it belongs to.
+        name: What people call it; None takes the first digits of its id.
+        config: Settings to show with it; values JSON cannot carry are shown as their repr.
+        tags: Words to find it by.
+        total_steps: How many optimizer steps are planned.
+        server: Address of the service; `GRADSIGHT_SERVER`, else http://127.0.0.1:8420.
+        token: `GRADSIGHT_TOKEN`, where the server asks for one.
+        spool_dir: Where steps wait on disk for the server; `GRADSIGHT_SPOOL_DIR`, else `.gradsight`.
+        resume: Id of the run this launch goes on with.
+        mode: "online"; "offline" spools and never connects; "disabled" does nothing. `GRADSIGHT_MODE`.
+        all_ranks: Record every rank of a distributed launch, not rank 0 alone (needs `GRADSIGHT_RUN_ID`).
+        quiet: Leave out the one line on stderr.
+
+    Raises:
+        ConfigurationError: (a ValueError) names the argument that cannot be right, and its value.
+    """
+
+    def __init__(
+        self,
+        project: str = "default",
+        name: str | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        total_steps: int | None = None,
+        server: str | None = None,
+        token: str | None = None,
+        spool_dir: str | os.PathLike[str] | None = None,
+        resume: str | None = None,
+        mode: Literal["online", "offline", "disabled"] | None = None,
+        all_ranks: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        self.id = door.run_id(resume, all_ranks=all_ranks)
+        self.project = door.word("project", project)
+        self.name = self.id[:8] if name is None else door.word("name", name)
+        self.server = door.server(server if server is not None else os.environ.get("GRADSIGHT_SERVER", DEFAULT_SERVER))
+        self.spool_dir = Path(spool_dir or os.environ.get("GRADSIGHT_SPOOL_DIR") or ".gradsight").absolute()
+        self.is_finished = False
+        self._token = token if token is not None else os.environ.get("GRADSIGHT_TOKEN")
+        self._exporter: Exporter | None = None
+        self._pid = os.getpid()
+        self._layer_sets: dict[tuple[str, ...], LayerSet] = {}
+        self._metric_names: set[str] = set()
+        record = wire.RunRecord(
+            config=door.config(config),
+            tags=door.words("tags", tags),
+            total_steps=door.total_steps(total_steps),
+            frameworks=door.frameworks(),
+            world_size=max(1, door.whole_from_environment("WORLD_SIZE", 1)),
+        )
+        if resume is not None:  # what the first launch said of the run stays, where this one says nothing
+            record = _said(record, config=config, tags=tags, total_steps=total_steps)
+        if resume is None or name is not None:
+            record.name = self.name
+        if resume is None or project != "default":
+            record.project = self.project
+        chosen = mode or os.environ.get("GRADSIGHT_MODE") or "online"
+        if chosen not in ("online", "offline", "disabled"):
+            raise ConfigurationError(f"mode must be 'online', 'offline' or 'disabled', got {chosen!r}.")
+        rank = door.whole_from_environment("RANK", 0)
+        if chosen == "disabled" or (rank and not all_ranks):
+            return
+        attempt = Attempt(door.attempt_id(self.id, all_ranks=all_ranks), time.time(), rank)
+        if resume is None:
+            record.started_at_s = attempt.started_at_s
+        said = self._greet(record) if chosen == "online" else f"offline; spooling to {self.spool_dir}"
+        connect = (lambda: HttpTransport(self.server, self._token)) if chosen == "online" else None
+        self._exporter = Exporter(self.id, attempt, self.spool_dir, connect)
+        self._exporter.describe(record)
+        atexit.register(self._at_exit)
+        if not quiet:
+            print(f"gradsight: {said}", file=sys.stderr)
+
+    def _greet(self, record: wire.RunRecord) -> str:
+        """Introduce the run to the server; what to tell the user about it."""
+        transport = HttpTransport(self.server, self._token)
+        later = f"spooling to {self.spool_dir} (send it later: gradsight sync)"
+        try:
+            transport.put_run(self.id, wire.encode(record), timeout_s=FIRST_CONTACT_S)
+            return self.url
+        except ServerRefusedTokenError:
+            return f"{self.server} wants a token (GRADSIGHT_TOKEN); {later}"
+        except TransportError:
+            return f"no server at {self.server}; {later}"
+        finally:
+            transport.close()
+
+    @property
+    def url(self) -> str:
+        """Where to look at this run."""
+        return f"{self.server}/runs/{self.id}"
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether anything is recorded: not when disabled, nor on ranks that do not send."""
+        return self._exporter is not None
+
+    @property
+    def num_dropped(self) -> dict[str, int]:
+        """Rows lost so far in this process, by reason; empty when nothing was."""
+        return self._exporter.dropped if self._exporter else {}
+
+    def log_step(
+        self,
+        step: int,
+        *,
+        stream: str = "main",
+        loss: float | None = None,
+        lr: float | None = None,
+        grad_norm_before_clip: float | None = None,
+        max_norm: float | None = None,
+        clip_coef: float | None = None,
+        loss_scale: float | None = None,
+        skipped: bool | None = None,
+        layer_norms: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """Record one optimizer step of any framework.
+
+        Args:
+            step: Counted from 0, skipped steps included.
+            stream: Which optimizer.
+            grad_norm_before_clip: Norm of the unscaled gradients before clipping.
+            max_norm: The threshold in force.
+            clip_coef: What gradients were multiplied by; worked out from norm and threshold where left out.
+            loss_scale: The scale the backward of this step used.
+            skipped: Whether the parameters were left as they were.
+            layer_norms: Per layer, unscaled, before clipping; None for a layer without a gradient.
+        """
+        if self._exporter is None:
+            return
+        try:
+            if clip_coef is None and grad_norm_before_clip is not None and max_norm is not None:
+                clip_coef = clip_ratio(float(grad_norm_before_clip), float(max_norm))
+            given = {
+                "loss": loss,
+                "lr": lr,
+                "grad_norm_before_clip": grad_norm_before_clip,
+                "max_norm": max_norm,
+                "clip_coef": clip_coef,
+                "loss_scale": loss_scale,
+            }
+            columns: dict[str, Any] = {key: float(value) for key, value in given.items() if value is not None}
+            if skipped is not None:
+                columns["skipped"] = bool(skipped)
+            names = tuple(layer_norms or ())
+            norms = [wire.NO_GRADIENT if norm is None else float(norm) for norm in (layer_norms or {}).values()]
+            row = StepRow(
+                door.step(step), time.time(), columns, self._layer_set(names) if names else None, norms or None
+            )
+            self._record(stream, row)
+        except (TypeError, ValueError, OverflowError) as error:
+            self._lost("bad_value", error)
+
+    def log_metrics(self, step: int, metrics: Mapping[str, float], *, stream: str = "main") -> None:
+        """Record values of your own, a validation loss say; up to 32 different names in a run."""
+        if self._exporter is None:
+            return
+        for name, value in metrics.items():
+            try:
+                self._metric_names.add(name)
+                if len(self._metric_names) > wire.MAX_METRIC_NAMES:
+                    self._metric_names.discard(name)
+                    raise ValueError(f"metrics has more than {wire.MAX_METRIC_NAMES} names, the next is {name!r}")
+                metric = wire.Metric(step=door.step(step), name=door.word("name", name), value=float(value))
+                self._exporter.submit(stream, metric, is_step=False)
+            except (TypeError, ValueError, OverflowError) as error:
+                self._lost("bad_value", error)
+
+    def log_event(self, kind: str, *, step: int | None = None, message: str = "", stream: str = "main") -> None:
+        """Record that something happened, "evaluation began" say."""
+        if self._exporter is None:
+            return
+        try:
+            event = wire.Event(
+                kind=door.word("kind", kind)[:64],
+                step=None if step is None else door.step(step),
+                message=str(message)[:4096],
+                wall_time_s=time.time(),
+            )
+            self._exporter.submit(stream, event, is_step=False)
+        except (TypeError, ValueError) as error:
+            self._lost("bad_value", error)
+
+    def finish(self, status: Status = "finished") -> None:
+        """Send what is left (for at most ten seconds; the rest stays spooled) and end the run. Twice is fine.
+
+        Raises:
+            ConfigurationError: a status other than "finished" or "failed".
+        """
+        if status not in ("finished", "failed"):
+            raise ConfigurationError(f"status must be 'finished' or 'failed', got {status!r}.")
+        if self.is_finished:
+            return
+        self.is_finished = True
+        atexit.unregister(self._at_exit)
+        if self._exporter is not None:
+            if os.getpid() == self._pid:  # a forked child ends itself, not its parent's run
+                self.log_event(status)
+            self._exporter.close(timeout_s=FINISH_WITHIN_S)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish("finished" if kind is None else "failed")
+
+    def __repr__(self) -> str:
+        return f"Run({self.project}/{self.name}, {self.url})"
+
+    def _at_exit(self) -> None:
+        # The interpreter has set this where it ends by an exception nobody caught.
+        self.finish("failed" if getattr(sys, "last_value", None) is not None else "finished")
+
+    def _declare_stream(self, stream: str, record: wire.StreamRecord, *, num_layers: int) -> None:
+        if self._exporter is not None:
+            update = wire.RunRecord(streams={stream: record}, frameworks=door.frameworks())
+            self._exporter.describe(update, num_layers=num_layers)
+
+    def _layer_set(self, names: tuple[str, ...]) -> LayerSet:
+        if names not in self._layer_sets:
+            if len(self._layer_sets) > 64:
+                raise ValueError("layer_norms has had more than 64 different sets of names")
+            self._layer_sets[names] = LayerSet(names)
+        return self._layer_sets[names]
+
+    def _record(self, stream: str, row: Resolvable) -> None:
+        if self._exporter is not None:
+            self._exporter.submit(stream, row)
+
+    def _lost(self, reason: str, error: BaseException) -> None:
+        if self._exporter is not None:
+            self._exporter.count_dropped(reason, 1, error)
+
+
+def _said(record: wire.RunRecord, **given: Any) -> wire.RunRecord:
+    """The record without the arguments that were left at their empty defaults."""
+    for name, value in given.items():
+        if not value:
+            setattr(record, name, wire.UNSET)
+    return record

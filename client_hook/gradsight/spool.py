@@ -1,0 +1,280 @@
+"""The spool: what was recorded lies in append-only segments on disk until the server has acknowledged it.
+
+    .gradsight/spool/<run id>/<attempt>-r<rank>-<pid>/lock         held by the writing process while it lives
+                                                      000001.seg   frames: length, CRC-32, message
+
+A frame is whole or it is not there: a process that is killed leaves at most half a frame at the end, which readers
+leave out. Each segment begins with the run's record and repeats the layers' names, so it can be sent by itself.
+"""
+
+import re
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import IO, Literal, NamedTuple
+
+import msgspec
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock: there a spool is never taken for abandoned while its process lives on
+    fcntl = None  # type: ignore[assignment]
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+ROTATE_BYTES = 1024 * 1024
+"""A segment larger than this goes as soon as all of it is acknowledged."""
+MAX_SPOOL_BYTES = 4 * 1024**3
+MAX_MEMORY_BYTES = 32 * 1024 * 1024
+"""How much is kept in memory where the disk takes nothing."""
+_HEADER = struct.Struct("<II")
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """One message to the server: a run's record, or a batch."""
+
+    kind: Literal["run", "batch"]
+    run_id: str
+    stream: str
+    num_steps: int
+    body: bytes
+
+
+class Position(NamedTuple):
+    """How far a read has come: a place in a segment, or (segment None) a count of the frames kept in memory."""
+
+    segment: Path | None
+    offset: int
+
+
+class Writer:
+    """One process's spool: appends frames, hands them out in order, forgets them once acknowledged. Thread-safe.
+
+    Where the disk takes nothing, frames are kept in memory up to a bound, then the oldest of them are dropped.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = Lock()
+        self._file: IO[bytes] | None = None
+        self._lock_file: IO[bytes] | None = None
+        self._segments: deque[tuple[Path, int]] = deque()  # (segment, bytes in it), the last one is written to
+        self._offset = 0  # how much of the first segment is acknowledged
+        self._memory: deque[tuple[bytes, int]] = deque()  # (message, steps in it), behind everything on disk
+        self._memory_bytes = 0
+        self._num_left_memory = 0  # frames that were in memory and are not any more
+        self._num_segments = 0
+        self._lead: list[bytes] = []
+        self.error: OSError | None = None
+
+    def set_lead(self, frames: list[Frame]) -> None:
+        """What every new segment begins with."""
+        with self._lock:
+            self._lead = [msgspec.msgpack.encode(frame) for frame in frames]
+
+    def append(self, frame: Frame) -> int:
+        """Take a frame; how many steps had to be dropped for it (0 when all is well)."""
+        message = msgspec.msgpack.encode(frame)
+        num_dropped = 0
+        with self._lock:
+            self._memory.append((message, frame.num_steps))
+            self._memory_bytes += len(message)
+            try:
+                while self._memory:
+                    self._write(self._memory[0][0])
+                    self._leave_memory()
+            except OSError as error:
+                self.error = error
+                self._abandon_segment()
+            while self._memory_bytes > MAX_MEMORY_BYTES:
+                num_dropped += self._leave_memory()
+        return num_dropped
+
+    def _leave_memory(self) -> int:
+        message, num_steps = self._memory.popleft()
+        self._memory_bytes -= len(message)
+        self._num_left_memory += 1
+        return num_steps
+
+    def _write(self, message: bytes) -> None:
+        if sum(size for _, size in self._segments) > MAX_SPOOL_BYTES:
+            raise OSError(f"the spool has reached {MAX_SPOOL_BYTES} bytes")
+        lead: list[bytes] = []
+        if self._file is None or self._segments[-1][1] >= SEGMENT_BYTES:
+            self._open_segment()
+            lead = self._lead
+        assert self._file is not None
+        path, size = self._segments[-1]
+        data = b"".join(_HEADER.pack(len(part), zlib.crc32(part)) + part for part in (*lead, message))
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+        self._segments[-1] = (path, size + len(data))
+
+    def _open_segment(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._lock_file is None and fcntl is not None:
+            self._lock_file = open(self._folder / "lock", "wb")  # noqa: SIM115  # held until close
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        path = self._folder / f"{self._num_segments + 1:06}.seg"
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  # unbuffered: in the page cache at once
+        self._num_segments += 1
+        self._segments.append((path, 0))
+
+    def _abandon_segment(self) -> None:
+        """After a failed write: cut the half frame off, and begin a new segment when the disk takes data again."""
+        if self._file is None:
+            return
+        try:
+            self._file.truncate(self._segments[-1][1])
+        except OSError:
+            pass  # readers leave a half frame out
+        finally:
+            self._file.close()
+            self._file = None
+
+    def read(self, max_bytes: int) -> tuple[list[Frame], Position]:
+        """The oldest frames not yet acknowledged, in order, and the position behind them."""
+        with self._lock:
+            while self._segments:
+                path, size = self._segments[0]
+                frames, offset = _read_frames(path, self._offset, max_bytes, size)
+                if frames:
+                    return frames, Position(path, offset)
+                if len(self._segments) == 1:
+                    break
+                self._drop_first_segment()
+            waiting = list(self._memory)[:256]
+            frames = [msgspec.msgpack.decode(message, type=Frame) for message, _ in waiting]
+            return frames, Position(None, self._num_left_memory + len(frames))
+
+    def acknowledge(self, position: Position) -> None:
+        """The server has everything before this position."""
+        with self._lock:
+            if position.segment is None:
+                while self._memory and self._num_left_memory < position.offset:
+                    self._leave_memory()
+            elif self._segments and self._segments[0][0] == position.segment:
+                self._offset = max(self._offset, position.offset)
+                whole = self._offset >= self._segments[0][1]
+                if whole and (len(self._segments) > 1 or self._offset > ROTATE_BYTES):
+                    self._drop_first_segment()
+
+    def _drop_first_segment(self) -> None:
+        path, _ = self._segments.popleft()
+        self._offset = 0
+        if not self._segments and self._file is not None:
+            self._file.close()
+            self._file = None
+        path.unlink(missing_ok=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything taken has been acknowledged."""
+        with self._lock:
+            return sum(size for _, size in self._segments) <= self._offset and not self._memory
+
+    def close(self) -> None:
+        """Let go of the files. What is acknowledged is removed, the rest stays for a later process."""
+        empty = self.is_empty
+        with self._lock:
+            if empty:
+                for path, _ in self._segments:
+                    path.unlink(missing_ok=True)
+                _remove_folder(self._folder)
+            for file in (self._file, self._lock_file):
+                if file is not None:
+                    file.close()
+            self._file = self._lock_file = None
+            self._segments.clear()
+            self._offset = 0
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: let go of the parent's files. Their locks stay with the parent."""
+        self._lock = Lock()
+        for file in (self._file, self._lock_file):
+            if file is not None:
+                file.close()
+        self._file = self._lock_file = None
+
+
+def _read_frames(path: Path, offset: int, max_bytes: int, end: int | None = None) -> tuple[list[Frame], int]:
+    """Whole frames from `offset` on, and the offset behind them; stops before one that is cut short or damaged."""
+    frames: list[Frame] = []
+    start = offset
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while offset - start < max_bytes and (end is None or offset < end):
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                break
+            length, checksum = _HEADER.unpack(header)
+            message = file.read(length)
+            if len(message) < length or zlib.crc32(message) != checksum:
+                break
+            frames.append(msgspec.msgpack.decode(message, type=Frame))
+            offset += _HEADER.size + length
+    return frames, offset
+
+
+class Leftover:
+    """What a process that is gone has left: segments to send, then to remove. Use it as a context manager."""
+
+    def __init__(self, folder: Path, lock_file: IO[bytes] | None) -> None:
+        self._folder = folder
+        self._lock_file = lock_file
+
+    def runs_of_frames(self, max_bytes: int = 4 * 1024 * 1024) -> Iterator[list[Frame]]:
+        """Frames in order, some at a time. A segment is removed once the caller asks for what comes after it."""
+        for path in sorted(self._folder.glob("*.seg")):
+            frames, offset = _read_frames(path, 0, max_bytes)
+            while frames:
+                yield frames
+                frames, offset = _read_frames(path, offset, max_bytes)
+            path.unlink(missing_ok=True)
+        _remove_folder(self._folder)
+
+    def __enter__(self) -> "Leftover":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
+
+
+def pending(spool_dir: Path | str) -> list[Path]:
+    """Folders of processes, living or gone, that have left something in this spool; oldest first."""
+    root = Path(spool_dir) / "spool"
+    found = {path.parent for path in root.glob("*/*/*.seg") if re.fullmatch(r"\d{6}\.seg", path.name)}
+    return sorted(found, key=lambda folder: folder.stat().st_mtime if folder.exists() else 0.0)
+
+
+def take(folder: Path) -> Leftover | None:
+    """The leftover in `folder`; None while its process lives, or while another one is sending it."""
+    if fcntl is None:
+        return Leftover(folder, None)
+    try:
+        lock_file = open(folder / "lock", "ab")  # noqa: SIM115  # held while the leftover is sent
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock_file.close()
+        return None
+    return Leftover(folder, lock_file)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove an empty spool folder and the run's folder above it, if nothing else is in them."""
+    (folder / "lock").unlink(missing_ok=True)
+    for path in (folder, folder.parent, folder.parent.parent):
+        try:
+            path.rmdir()
+        except OSError:
+            return

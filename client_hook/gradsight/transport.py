@@ -1,0 +1,184 @@
+"""How records reach a server: a small protocol, over HTTP or in memory; and how a spool is sent."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from gradsight import spool, wire
+from gradsight.errors import (
+    ServerRefusedError,
+    ServerRefusedTokenError,
+    ServerUnreachableError,
+    WireError,
+)
+from gradsight.rows import can_follow, merged
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Transport(Protocol):
+    """Where records go. Every method raises a TransportError where they do not arrive."""
+
+    def put_run(self, run_id: str, body: bytes, *, timeout_s: float = 10.0) -> None: ...
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer: ...
+
+    def close(self) -> None: ...
+
+
+class HttpTransport:
+    """Records over HTTP, MessagePack in both directions."""
+
+    def __init__(self, server: str, token: str | None = None) -> None:
+        headers = {"Content-Type": wire.CONTENT_TYPE_MSGPACK, "Accept": wire.CONTENT_TYPE_MSGPACK}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        is_local = urlsplit(server).hostname in LOOPBACK
+        # A proxy in the environment must not be asked for a server on this very machine.
+        self._client = httpx.Client(base_url=f"{server}/api/v1/", headers=headers, trust_env=not is_local)
+
+    def put_run(self, run_id: str, body: bytes, *, timeout_s: float = 10.0) -> None:
+        self._send("PUT", f"runs/{run_id}", body, timeout_s)
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        path = f"runs/{run_id}/streams/{quote(stream)}/batches"
+        response = self._send("POST", path, body, timeout_s)
+        try:
+            is_msgpack = response.headers.get("content-type", "").startswith(wire.CONTENT_TYPE_MSGPACK)
+            return wire.decode(
+                response.content, wire.Answer, wire.CONTENT_TYPE_MSGPACK if is_msgpack else wire.CONTENT_TYPE_JSON
+            )
+        except WireError as error:
+            raise ServerUnreachableError(f"{self._client.base_url} does not answer as Gradsight: {error}") from error
+
+    def _send(self, method: str, path: str, body: bytes, timeout_s: float) -> httpx.Response:
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 3.0))
+        try:
+            response = self._client.request(method, path, content=body, timeout=timeout)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise ServerUnreachableError(f"{self._client.base_url}: {error or type(error).__name__}") from error
+        status = response.status_code
+        if status == 200:
+            return response
+        detail = f"{method} {path} answered {status}: {response.text[:300]}"
+        if status in (401, 403):
+            raise ServerRefusedTokenError(detail)
+        if status in (400, 404, 405, 411, 413, 415, 422):
+            raise ServerRefusedError(detail, status=status)
+        raise ServerUnreachableError(detail)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@dataclass
+class MemoryTransport:
+    """A transport that keeps what it is given: for tests, and for looking at what a loop would send."""
+
+    runs: dict[str, list[wire.RunRecord]] = field(default_factory=dict)
+    batches: list[tuple[str, str, wire.Batch]] = field(default_factory=list)
+    answer: Callable[[wire.Batch], wire.Answer] = lambda batch: wire.Answer(accepted_steps=len(batch.step))
+
+    def put_run(self, run_id: str, body: bytes, *, timeout_s: float = 10.0) -> None:
+        self.runs.setdefault(run_id, []).append(wire.decode(body, wire.RunRecord))
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        batch = wire.decode(body, wire.Batch)
+        self.batches.append((run_id, stream, batch))
+        return self.answer(batch)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def messages(frames: Sequence[spool.Frame]) -> Iterator[tuple[spool.Frame, list[spool.Frame]]]:
+    """(message to send, the frames it stands for): batches that follow one another go as one."""
+    index = 0
+    while index < len(frames):
+        frame = frames[index]
+        group = [frame]
+        if frame.kind == "batch":
+            batches = [wire.decode(frame.body, wire.Batch)]
+            num_steps = len(batches[0].step)
+            for following in frames[index + 1 :]:
+                if following.kind != "batch" or (following.run_id, following.stream) != (frame.run_id, frame.stream):
+                    break
+                batch = wire.decode(following.body, wire.Batch)
+                if not can_follow(batches[0], batch, num_steps):
+                    break
+                num_steps += len(batch.step)
+                batches.append(batch)
+                group.append(following)
+            if len(batches) > 1:
+                body = wire.encode(merged(batches))
+                frame = spool.Frame("batch", frame.run_id, frame.stream, num_steps, body)
+        yield frame, group
+        index += len(group)
+
+
+def send(transport: Transport, frame: spool.Frame, *, timeout_s: float = 10.0) -> wire.Answer | None:
+    """Send one message; the server's answer where it was a batch."""
+    if frame.kind == "run":
+        transport.put_run(frame.run_id, frame.body, timeout_s=timeout_s)
+        return None
+    return transport.post_batch(frame.run_id, frame.stream, frame.body, timeout_s=timeout_s)
+
+
+@dataclass
+class Report:
+    """What `send_spooled` did."""
+
+    num_runs: int = 0
+    num_steps: int = 0
+    num_refused: int = 0
+    num_busy: int = 0
+    """Spools whose process lives and sends them itself."""
+
+
+def sending_spooled(spool_dir: Path | str, transport: Transport, report: Report) -> Iterator[None]:
+    """Send what processes that are gone have left in this spool, in order, and remove it; pauses after each message.
+
+    Raises:
+        TransportError: the server cannot be reached or refuses the token; what was not sent stays.
+    """
+    run_ids: set[str] = set()
+    for folder in spool.pending(spool_dir):
+        leftover = spool.take(folder)
+        if leftover is None:
+            report.num_busy += 1
+            continue
+        with leftover:
+            for frames in leftover.runs_of_frames():
+                for frame, _ in messages(frames):
+                    try:
+                        send(transport, frame)
+                        report.num_steps += frame.num_steps
+                    except ServerRefusedError:
+                        report.num_refused += 1  # it will never be taken: the rest must not wait for it
+                    run_ids.add(frame.run_id)
+                    report.num_runs = len(run_ids)
+                    yield
+
+
+def send_spooled(spool_dir: Path | str, transport: Transport) -> Report:
+    """The same in one go; what was done."""
+    report = Report()
+    for _ in sending_spooled(spool_dir, transport, report):
+        pass
+    return report
+
+
+__all__ = [
+    "HttpTransport",
+    "MemoryTransport",
+    "Report",
+    "Transport",
+    "messages",
+    "send",
+    "send_spooled",
+    "sending_spooled",
+]
