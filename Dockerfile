@@ -9,7 +9,7 @@ COPY --from=build /wheel /tmp/wheel
 RUN pip install --no-cache-dir "$(ls /tmp/wheel/gradsight-*.whl)[server,postgres]" \
     && rm -r /tmp/wheel \
     && useradd --uid 1000 --create-home --home-dir /data gradsight
-USER gradsight
+USER 1000
 # the working folder too, so that a `.gradsight` spool copied into the volume is found and taken in
 WORKDIR /data
 VOLUME /data
