@@ -1,0 +1,79 @@
+"""A stream's counters and newest values stay exact, whatever is sent late, twice or in place of what was there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+
+from gradsight_server.store import attempts
+from gradsight_server.store.expressions import (
+    IS_CLIPPED,
+    IS_SKIPPED,
+    bound_segment,
+    how_many,
+    is_nonfinite,
+    segment_parameters,
+)
+from gradsight_server.store.models import steps, streams
+from gradsight_server.store.summaries import LAST_COLUMNS
+
+RATE_STEPS = 32
+"""How many of the newest steps `steps_per_s` is told from."""
+SPAN_GAP = 64
+"""Steps further apart than this are counted in ranges of their own."""
+COUNTERS = ("num_steps", "num_skipped", "num_clipped", "num_nonfinite")
+
+_COUNT = (
+    select(func.count(), *map(how_many, (IS_SKIPPED, IS_CLIPPED, is_nonfinite("grad_norm_before_clip"))))
+    .select_from(steps)
+    .where(bound_segment(steps))
+)
+_NEWEST = (
+    select(steps.c.step, steps.c.wall_time_s, *(steps.c[name] for name in LAST_COLUMNS))
+    .where(bound_segment(steps))
+    .order_by(steps.c.step.desc())
+    .limit(RATE_STEPS)
+)
+_MOVE = (
+    update(streams)
+    .where(streams.c.run_id == bindparam("of_run"), streams.c.stream_key == bindparam("of_stream"))
+    .values({name: streams.c[name] + bindparam(f"more_{name}") for name in COUNTERS})
+    .values(last_step=bindparam("newest_step"), last=bindparam("newest"))
+)
+
+
+def spans(touched: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges that hold these steps, and not many others."""
+    if not touched:
+        return []
+    ordered = np.unique(np.array(touched, dtype=np.int64))
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - SPAN_GAP - 1) > SPAN_GAP)
+    ends = np.append(starts[1:] - 1, len(ordered) - 1)
+    return list(zip(ordered[starts].tolist(), ordered[ends].tolist(), strict=True))
+
+
+def count(conn: Connection, key: tuple[str, int, int], ranges: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """COUNTERS of rank 0 in these ranges."""
+    total = np.zeros(len(COUNTERS), dtype=np.int64)
+    for bounds in ranges:
+        total += np.array(conn.execute(_COUNT, segment_parameters(*key, *bounds)).one())
+    return total
+
+
+def update_stream(conn: Connection, run_id: str, stream_key: int, more: NDArray[np.int64]) -> None:
+    """Moves the counters, and shows the newest step of the attempt that started last."""
+    changes: dict[str, Any] = {f"more_{name}": n for name, n in zip(COUNTERS, more.tolist(), strict=True)}
+    for launch in reversed(attempts.in_order(conn, run_id)):
+        rows = conn.execute(_NEWEST, segment_parameters(run_id, stream_key, launch.attempt_key)).all()
+        if rows:
+            changes |= {"newest_step": rows[0].step, "newest": _last(rows[0], rows[-1])}
+            break
+    conn.execute(_MOVE, changes | {"of_run": run_id, "of_stream": stream_key})
+
+
+def _last(newest: Row[*tuple[Any, ...]], older: Row[*tuple[Any, ...]]) -> dict[str, float | None]:
+    num_steps, duration_s = newest.step - older.step, newest.wall_time_s - older.wall_time_s
+    values = {name: getattr(newest, name) for name in LAST_COLUMNS}
+    return values | {"steps_per_s": num_steps / duration_s if duration_s > 0 else None}

@@ -1,0 +1,214 @@
+"""Runs: put, list, look at, patch, delete."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from sqlalchemy import ColumnElement, Connection, Text, cast, delete, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gradsight import wire
+from gradsight_server.errors import InvalidRequestError, RunNotFoundError
+from gradsight_server.store import attempts, cursors, keys, models, ticks
+from gradsight_server.store.models import metadata, runs, streams
+from gradsight_server.store.summaries import counts, last_values, run_summaries, run_summary
+
+STATUSES = ("running", "finished", "failed")
+SORTS: dict[str, type] = {"started_at_s": float, "last_seen_s": float, "name": str, "project": str}
+MAX_LIMIT = 500
+_FIELDS = tuple(name for name in wire.RunRecord.__struct_fields__ if name != "streams")
+_RUN_ID = re.compile("[0-9a-f]{32}")
+
+
+def normal_run_id(text: str) -> str:
+    """A run id as the database has it: 32 lower-case hex digits, whatever hyphens it came with.
+
+    Raises:
+        InvalidRequestError
+    """
+    run_id = text.replace("-", "").lower()
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidRequestError(f"run id must be 32 hex digits (hyphens are fine), got {text!r}.")
+    return run_id
+
+
+def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: float) -> None:
+    """Creates the run or merges into it: keys that are there overwrite, absent ones stay.
+
+    A run started when its first launch did, so `started_at_s` only ever falls.
+    """
+    given = {name: value for name in _FIELDS if (value := getattr(record, name)) is not UNSET}
+    _create(conn, run_id, given.get("started_at_s", now_s), now_s)
+    run = conn.execute(select(runs).where(runs.c.run_id == run_id).with_for_update()).one()
+    for name in {"config", "frameworks"} & given.keys():
+        given[name] = getattr(run, name) | _as_json(given[name], name)
+    if "started_at_s" in given:
+        given["started_at_s"] = min(given["started_at_s"], run.started_at_s)
+    conn.execute(update(runs).where(runs.c.run_id == run_id).values(given | {"updated_at_s": now_s}))
+    if record.streams is not UNSET:
+        for stream, known in record.streams.items():
+            _merge_stream(conn, run_id, stream, known)
+    ticks.append(conn, run_id, "run", now_s=now_s)
+
+
+def list_runs(
+    conn: Connection,
+    *,
+    project: str | None = None,
+    status: str | None = None,
+    tag: str | None = None,
+    q: str | None = None,
+    sort: str = "-started_at_s",
+    limit: int = 50,
+    cursor: str | None = None,
+    now_s: float,
+) -> dict[str, Any]:
+    """A page of runs in brief, and the cursor of the next.
+
+    Args:
+        status: running, finished, failed, or archived; archived runs are listed only then.
+        tag, q: a tag, a part of the name, project or id; upper and lower case are one.
+        sort: one of SORTS, with "-" before it for falling order.
+    """
+    name = sort.removeprefix("-")
+    if name not in SORTS:
+        raise InvalidRequestError(f"sort must be one of {', '.join(SORTS)}, with or without '-', got {sort!r}.")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, got {limit!r}.")
+    order = (runs.c[name], runs.c.run_id)
+    query = select(*order).where(*_filters(project, status, tag, q)).limit(limit + 1)
+    query = query.order_by(*(column.desc() for column in order) if sort.startswith("-") else order)
+    if cursor is not None:
+        key = cursors.decode(cursor, SORTS[name], str)
+        query = query.where(cursors.after(order, key, descending=sort.startswith("-")))
+    rows = conn.execute(query).all()
+    summaries = run_summaries(conn, [row.run_id for row in rows[:limit]], now_s=now_s)
+    return {
+        "items": list(summaries.values()),
+        "next_cursor": cursors.encode(*rows[limit - 1]) if len(rows) > limit else None,
+    }
+
+
+def get_run(conn: Connection, run_id: str, *, now_s: float) -> dict[str, Any]:
+    """Everything about a run but its steps."""
+    position = ticks.latest_position(conn)
+    summary = run_summary(conn, run_id, now_s=now_s)
+    run = conn.execute(select(runs.c.config, runs.c.frameworks, runs.c.notes).where(runs.c.run_id == run_id)).one()
+    rows = conn.execute(select(streams).where(streams.c.run_id == run_id).order_by(streams.c.stream_key)).all()
+    return summary | {
+        "config": run.config,
+        "frameworks": run.frameworks,
+        "notes": run.notes,
+        "streams_detail": {
+            row.stream: {
+                "record": row.record,
+                **counts([row]),
+                "last_step": row.last_step,
+                "last": last_values(row.last),
+            }
+            for row in rows
+        },
+        "attempts": [
+            {
+                "attempt_id": launch.attempt_id,
+                "number": launch.number,
+                "started_at_s": launch.started_at_s,
+                "dropped": _over_ranks(launch.dropped),
+            }
+            for launch in attempts.in_order(conn, run_id)
+        ],
+        "position": position,
+    }
+
+
+def patch_run(
+    conn: Connection,
+    run_id: str,
+    *,
+    now_s: float,
+    name: str | None = None,
+    tags: list[str] | None = None,
+    notes: str | None = None,
+    archived: bool | None = None,
+) -> None:
+    """What a person changes of a run; None leaves it."""
+    changes: dict[str, Any] = {"name": name, "tags": tags, "notes": notes}
+    changes = {column: value for column, value in changes.items() if value is not None}
+    if archived is not None:
+        changes["archived_at_s"] = now_s if archived else None
+    changed = conn.execute(update(runs).where(runs.c.run_id == run_id).values(changes | {"updated_at_s": now_s}))
+    if not changed.rowcount:
+        raise RunNotFoundError(run_id)
+    ticks.append(conn, run_id, "run", now_s=now_s)
+
+
+def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
+    """Deletes a run and everything of it; only the news of it stays."""
+    if not conn.execute(delete(runs).where(runs.c.run_id == run_id)).rowcount:
+        raise RunNotFoundError(run_id)
+    for table in metadata.tables.values():
+        if "run_id" in table.c and table is not models.ticks:
+            conn.execute(delete(table).where(table.c.run_id == run_id))
+    ticks.append(conn, run_id, "deleted", now_s=now_s)
+
+
+def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> None:
+    insert = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
+    row = {
+        "run_id": run_id,
+        "project": "default",
+        "name": run_id[:8],
+        "status": "running",
+        "tags": [],
+        "config": {},
+        "frameworks": {},
+        "started_at_s": started_at_s,
+        "updated_at_s": now_s,
+        "last_seen_s": now_s,
+    }
+    conn.execute(insert(runs).values(row).on_conflict_do_nothing())
+
+
+def _merge_stream(conn: Connection, run_id: str, stream: str, record: wire.StreamRecord) -> None:
+    of_stream = (streams.c.run_id == run_id, streams.c.stream == stream)
+    known = conn.scalar(select(streams.c.record).where(*of_stream))
+    if known is None:
+        known = {}
+        keys.new_stream(conn, run_id, stream)
+    merged = known | msgspec.to_builtins(record)
+    conn.execute(update(streams).where(*of_stream).values(record=merged))
+
+
+def _as_json(value: Any, name: str) -> Any:
+    """The value as JSON will give it back; MessagePack can carry what JSON cannot."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{name} must be what JSON can carry: {error}.") from None
+
+
+def _filters(project: str | None, status: str | None, tag: str | None, q: str | None) -> list[ColumnElement[bool]]:
+    if status not in (None, "archived", *STATUSES):
+        raise InvalidRequestError(f"status must be one of {', '.join(STATUSES)} or archived, got {status!r}.")
+    filters: list[ColumnElement[bool]] = [
+        runs.c.archived_at_s.is_not(None) if status == "archived" else runs.c.archived_at_s.is_(None)
+    ]
+    if project is not None:
+        filters.append(runs.c.project == project)
+    if status in STATUSES:
+        filters.append(runs.c.status == status)
+    if tag is not None:  # JSON escapes quotes within, so a quoted word is a whole tag
+        filters.append(cast(runs.c.tags, Text).icontains(msgspec.json.encode(tag).decode(), autoescape=True))
+    if q is not None:
+        filters.append(or_(*(runs.c[name].icontains(q, autoescape=True) for name in ("name", "project", "run_id"))))
+    return filters
+
+
+def _over_ranks(dropped: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Reason → rows lost, all ranks together."""
+    totals: dict[str, int] = {}
+    for reasons in dropped.values():
+        for reason, lost in reasons.items():
+            totals[reason] = totals.get(reason, 0) + lost
+    return totals

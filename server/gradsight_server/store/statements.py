@@ -1,0 +1,70 @@
+"""The hot statements as driver-level SQL: their texts are built once per engine and columns present."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, Table
+
+from gradsight import wire
+from gradsight_server.store.expressions import nonfinite_bits
+from gradsight_server.store.models import events, layer_rows, metrics, steps
+
+ALL_BITS = 4 ** len(wire.FLOAT_COLUMNS) - 1
+Rows = list[tuple[Any, ...]]
+
+
+def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, step, rank, wall_time_s, *columns, nonfinite).
+
+    What is in `columns` overwrites, also with NULL; the rest of a row that is there already stays, and so does its
+    wall_time_s where the new one is NULL.
+    """
+    present = sum(nonfinite_bits(name) for name in columns)
+    sets = {
+        "wall_time_s": "coalesce(excluded.wall_time_s, steps.wall_time_s)",
+        "nonfinite": f"(steps.nonfinite & {ALL_BITS & ~present}) | excluded.nonfinite",
+    }
+    sets_of = tuple((name, sets.get(name, f"excluded.{name}")) for name in ("wall_time_s", *columns, "nonfinite"))
+    conn.exec_driver_sql(_upsert(_mark(conn), steps, sets_of), rows)
+
+
+def upsert_layer_rows(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, step, rank, layers_id, norms)."""
+    conn.exec_driver_sql(_upsert(_mark(conn), layer_rows, _overwriting("layers_id", "norms")), rows)
+
+
+def upsert_metrics(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, name, step, value, nonfinite)."""
+    conn.exec_driver_sql(_upsert(_mark(conn), metrics, _overwriting("value", "nonfinite")), rows)
+
+
+def insert_events(conn: Connection, rows: Rows) -> int:
+    """Writes rows of (run_id, event_id, stream_key, attempt_key, kind, step, wall_time_s, message) that are new.
+
+    Returns:
+        How many were.
+    """
+    columns = ("stream_key", "attempt_key", "kind", "step", "wall_time_s", "message")
+    text = _upsert(_mark(conn), events, tuple((name, "") for name in columns), overwrite=False)
+    return conn.exec_driver_sql(text, rows).rowcount
+
+
+def _overwriting(*columns: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"excluded.{name}") for name in columns)
+
+
+def _mark(conn: Connection) -> str:
+    """How the driver writes a parameter."""
+    return "?" if conn.dialect.paramstyle == "qmark" else "%s"
+
+
+@lru_cache(maxsize=512)
+def _upsert(mark: str, table: Table, sets: Sequence[tuple[str, str]], *, overwrite: bool = True) -> str:
+    key = [column.name for column in table.primary_key]
+    names = [*key, *(name for name, _ in sets)]
+    action = "UPDATE SET " + ", ".join(f"{name} = {value}" for name, value in sets) if overwrite else "NOTHING"
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join([mark] * len(names))}) "
+        f"ON CONFLICT ({', '.join(key)}) DO {action}"
+    )

@@ -1,0 +1,90 @@
+"""A run in brief: what lists, live ticks and the run page's head show of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from gradsight_server.errors import RunNotFoundError
+from gradsight_server.store.models import runs, streams
+
+LAST_COLUMNS = ("grad_norm_before_clip", "max_norm", "clip_coef", "loss", "loss_scale")
+"""The values of the newest step that `last` holds."""
+
+SILENT_AFTER_S = 30.0
+HEARTBEAT_FRESH_S = 10.0
+STALLED_AFTER_S = 30.0
+STALLED_AFTER_INTERVALS = 5.0
+
+
+def run_state(
+    status: str, *, last_seen_s: float, last_step_at_s: float | None, steps_per_s: float | None, now_s: float
+) -> str:
+    """How alive a run is: finished, failed, running, stalled (alive but without steps) or silent."""
+    if status != "running":
+        return status
+    if now_s - last_seen_s > SILENT_AFTER_S:
+        return "silent"
+    if last_step_at_s is None or now_s - last_seen_s > HEARTBEAT_FRESH_S:
+        return "running"
+    patience_s = max(STALLED_AFTER_S, STALLED_AFTER_INTERVALS / steps_per_s if steps_per_s else 0.0)
+    return "stalled" if now_s - last_step_at_s > patience_s else "running"
+
+
+def run_summary(conn: Connection, run_id: str, *, now_s: float) -> dict[str, Any]:
+    """One run in brief, as REST gives it."""
+    found = run_summaries(conn, [run_id], now_s=now_s)
+    if run_id not in found:
+        raise RunNotFoundError(run_id)
+    return found[run_id]
+
+
+def run_summaries(conn: Connection, run_ids: Sequence[str], *, now_s: float) -> dict[str, dict[str, Any]]:
+    """Runs in brief, by id; unknown ids are left out."""
+    of_run: dict[str, list[Row[Any]]] = {run_id: [] for run_id in run_ids}
+    for row in conn.execute(select(streams).where(streams.c.run_id.in_(run_ids)).order_by(streams.c.stream_key)):
+        of_run[row.run_id].append(row)
+    rows = {row.run_id: row for row in conn.execute(select(runs).where(runs.c.run_id.in_(run_ids)))}
+    return {run_id: _summary(rows[run_id], of_run[run_id], now_s) for run_id in run_ids if run_id in rows}
+
+
+def counts(rows: Sequence[Row[Any]]) -> dict[str, int]:
+    """The counters of these streams together."""
+    names = ("num_steps", "num_skipped", "num_clipped", "num_nonfinite")
+    totals = {name: sum(getattr(row, name) for row in rows) for name in names}
+    return totals | {"num_applied": totals["num_steps"] - totals["num_skipped"]}
+
+
+def last_values(last: Mapping[str, Any]) -> dict[str, float | None]:
+    """The newest values of a stream; null where not recorded or not finite."""
+    return {name: last.get(name) for name in LAST_COLUMNS}
+
+
+def _summary(run: Row[Any], rows: Sequence[Row[Any]], now_s: float) -> dict[str, Any]:
+    shown = next((row for row in rows if row.stream == "main"), rows[0] if rows else None)
+    last = shown.last if shown is not None else {}
+    steps_per_s = last.get("steps_per_s")
+    return {
+        "id": run.run_id,
+        "project": run.project,
+        "name": run.name,
+        "tags": run.tags,
+        "status": run.status,
+        "state": run_state(
+            run.status,
+            last_seen_s=run.last_seen_s,
+            last_step_at_s=run.last_step_at_s,
+            steps_per_s=steps_per_s,
+            now_s=now_s,
+        ),
+        "started_at_s": run.started_at_s,
+        "last_seen_s": run.last_seen_s,
+        "archived": run.archived_at_s is not None,
+        "total_steps": run.total_steps,
+        "world_size": run.world_size,
+        "streams": [row.stream for row in rows],
+        "last_step": shown.last_step if shown is not None else None,
+        **counts(rows),
+        "steps_per_s": steps_per_s,
+        "last": last_values(last),
+    }

@@ -1,0 +1,134 @@
+"""Ticks: what changed, in the order it was committed, for live streams to follow and resume."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from gradsight import wire
+from gradsight_server.store import attempts
+from gradsight_server.store.expressions import (
+    IS_CLIPPED,
+    IS_SKIPPED,
+    as_int,
+    bound_segment,
+    is_nonfinite,
+    segment_parameters,
+)
+from gradsight_server.store.models import layer_rows, steps, streams, ticks
+from gradsight_server.store.summaries import run_summary
+
+Kind = Literal["steps", "run", "deleted"]
+KEPT_S = 3600.0
+KEPT_TICKS = 200_000
+PRUNE_EVERY = 1000
+POSITION_LOCK = 0x7469_636B  # the key of PostgreSQL's advisory lock, any constant of our own
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One change: steps that came, a run that changed, or one that was deleted."""
+
+    position: int
+    run_id: str
+    kind: Kind
+    stream_key: int | None
+    attempt_key: int | None
+    first_step: int | None
+    last_step: int | None
+    created_at_s: float
+
+    @property
+    def segment(self) -> dict[str, Any]:
+        """What binds a `bound_segment` to the steps that came."""
+        where = (self.stream_key, self.attempt_key, self.first_step, self.last_step)
+        return segment_parameters(self.run_id, *where)  # type: ignore[arg-type]  # of kind `steps`: all there
+
+
+def append(
+    conn: Connection,
+    run_id: str,
+    kind: Kind,
+    *,
+    now_s: float,
+    stream_key: int | None = None,
+    attempt_key: int | None = None,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> None:
+    """Notes a change, at the next position."""
+    if conn.dialect.name == "postgresql":  # SQLite's one writer is that lock
+        conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({POSITION_LOCK})")
+    row = {
+        "run_id": run_id,
+        "kind": kind,
+        "stream_key": stream_key,
+        "attempt_key": attempt_key,
+        "first_step": first_step,
+        "last_step": last_step,
+        "created_at_s": now_s,
+    }
+    position = conn.scalar(insert(ticks).returning(ticks.c.position), row)
+    assert position is not None
+    if position % PRUNE_EVERY == 0:
+        old = (ticks.c.position <= position - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
+        conn.execute(delete(ticks).where(old, ticks.c.position < position))
+
+
+def latest_position(conn: Connection) -> int:
+    """The position of the newest tick; 0 before the first."""
+    return conn.scalar(select(func.max(ticks.c.position))) or 0
+
+
+def oldest_position(conn: Connection) -> int:
+    """The position of the oldest tick still kept; who has read less than the one before it has lost some."""
+    return conn.scalar(select(func.min(ticks.c.position))) or 0
+
+
+def ticks_after(conn: Connection, position: int, *, limit: int) -> list[Tick]:
+    """The next ticks after a position, oldest first."""
+    rows = conn.execute(select(ticks).where(ticks.c.position > position).order_by(ticks.c.position).limit(limit))
+    return [Tick(*row) for row in rows]
+
+
+def tick_payload(conn: Connection, tick: Tick, *, now_s: float) -> dict[str, Any]:
+    """What a live stream sends of a tick: the new points, and the run in brief.
+
+    Raises:
+        RunNotFoundError: the run is gone by now.
+    """
+    payload: dict[str, Any] = {"run_id": tick.run_id, "stream": None, "attempt": None, "steps": None, "layers": None}
+    if tick.kind == "steps":
+        segment = tick.segment
+        of_stream = (streams.c.run_id == tick.run_id, streams.c.stream_key == tick.stream_key)
+        payload |= {
+            "stream": conn.scalar(select(streams.c.stream).where(*of_stream)),
+            "attempt": attempts.numbers(conn, tick.run_id).get(tick.attempt_key or 0),
+            "steps": _new_steps(conn, segment),
+            "layers": _newest_layers(conn, segment),
+        }
+    return payload | {"summary": run_summary(conn, tick.run_id, now_s=now_s)}
+
+
+def _new_steps(conn: Connection, segment: dict[str, Any]) -> dict[str, list[Any]]:
+    """Every number of the new steps, a list per column; null where not recorded or not finite."""
+    numbers = {name: steps.c[name] for name in ("step", *wire.FLOAT_COLUMNS)}
+    flags = {
+        "skipped": as_int(IS_SKIPPED),
+        "clipped": as_int(IS_CLIPPED),
+        "nonfinite": as_int(is_nonfinite("grad_norm_before_clip")),
+    }
+    query = select(*numbers.values(), *flags.values()).where(bound_segment(steps)).order_by(steps.c.step)
+    rows = conn.execute(query, segment).all()
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in (*numbers, *flags)]
+    named = dict(zip((*numbers, *flags), columns, strict=True))
+    return named | {name: [bool(flag) for flag in named[name]] for name in flags}
+
+
+def _newest_layers(conn: Connection, segment: dict[str, Any]) -> dict[str, Any] | None:
+    query = select(layer_rows.c.layers_id, layer_rows.c.step, layer_rows.c.norms).where(bound_segment(layer_rows))
+    row = conn.execute(query.order_by(layer_rows.c.step.desc()).limit(1), segment).one_or_none()
+    if row is None:
+        return None
+    return {"layers_id": row.layers_id, "step": row.step, "norms": base64.b64encode(row.norms).decode()}
