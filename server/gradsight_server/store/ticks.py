@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete, func, insert, select
 
 from gradsight import wire
-from gradsight_server.store import attempts
+from gradsight_server.store import attempts, views
 from gradsight_server.store.expressions import (
     IS_CLIPPED,
     IS_SKIPPED,
@@ -90,6 +90,29 @@ def ticks_after(conn: Connection, position: int, *, limit: int) -> list[Tick]:
     """The next ticks after a position, oldest first."""
     rows = conn.execute(select(ticks).where(ticks.c.position > position).order_by(ticks.c.position).limit(limit))
     return [Tick(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a tick's steps stand in what a chart shows of their stream."""
+
+    is_shown: bool
+    is_alone: bool
+    """From the tick's first step on no other attempt is shown."""
+    newest_step: int | None
+    """The newest step of the tick's own attempt."""
+
+
+def standing(conn: Connection, tick: Tick) -> Standing:
+    """Where the steps of a tick stand by now."""
+    assert tick.stream_key is not None
+    assert tick.first_step is not None
+    run_id, first, last = tick.run_id, tick.first_step, wire.MAX_STEP
+    shown = views.segments(conn, steps, run_id, tick.stream_key, attempt=None, low=first, high=last)
+    ours = tick.segment["segment_attempt_key"]
+    keys = [segment.parameters["segment_attempt_key"] for segment in shown]
+    whole = tick.segment | {"segment_first_step": 0, "segment_last_step": last}
+    return Standing(ours in keys, keys == [ours], views.edge_step(conn, steps, whole, newest=True))
 
 
 def tick_payload(conn: Connection, tick: Tick, *, now_s: float) -> dict[str, Any]:

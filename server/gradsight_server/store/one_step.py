@@ -1,0 +1,58 @@
+"""One step with everything that is known of it."""
+
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from gradsight import wire
+from gradsight_server.errors import StepNotFoundError
+from gradsight_server.store import attempts, views
+from gradsight_server.store.expressions import bound_segment, nonfinite_words
+from gradsight_server.store.models import layer_rows, layer_sets, steps
+
+
+def one_step(
+    conn: Connection, run_id: str, step: int, *, stream: str = "main", attempt: int | None = None
+) -> dict[str, Any]:
+    """A step's columns and layers, as REST gives them: null where not recorded or not finite.
+
+    Raises:
+        RunNotFoundError, StreamNotFoundError, StepNotFoundError, InvalidRequestError
+    """
+    stream_key = attempts.stream_key_of(conn, run_id, stream)
+    shown = (
+        ()
+        if stream_key is None
+        else views.segments(conn, steps, run_id, stream_key, attempt=attempt, low=step, high=step)
+    )
+    for segment in shown:
+        row = conn.execute(select(steps).where(bound_segment(steps)), segment.parameters).one_or_none()
+        if row is not None:
+            return {
+                "step": step,
+                "attempt": segment.number,
+                "wall_time_s": row.wall_time_s,
+                **{name: getattr(row, name) for name in wire.COLUMNS},
+                "nonfinite": nonfinite_words(row.nonfinite),
+                "layers": _layers_of(conn, segment),
+            }
+    raise StepNotFoundError(f"Stream {stream!r} has no step {step!r}.")
+
+
+def _layers_of(conn: Connection, segment: views.Segment) -> list[dict[str, Any]]:
+    of_set = (layer_sets.c.run_id == layer_rows.c.run_id) & (layer_sets.c.layers_id == layer_rows.c.layers_id)
+    query = select(layer_rows.c.norms, layer_sets.c.layers).select_from(layer_rows.join(layer_sets, of_set))
+    row = conn.execute(query.where(bound_segment(layer_rows)), segment.parameters).one_or_none()
+    if row is None:
+        return []
+    norms = np.frombuffer(row.norms, dtype="<f4").astype(np.float64).tolist()
+    names = row.layers or [[f"layer {i}"] for i in range(len(norms))]
+    return [_layer(*pair) for pair in zip(names, norms, strict=True)]
+
+
+def _layer(names: list[str], norm: float) -> dict[str, Any]:
+    word = wire.word(norm)
+    if isinstance(word, str):
+        return {"names": names, "norm": None, "nonfinite": word}
+    return {"names": names, "norm": None if norm < 0 else norm, "nonfinite": None}
