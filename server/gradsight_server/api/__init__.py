@@ -1,0 +1,1 @@
+"""The routes: requests in, the store's answers out."""

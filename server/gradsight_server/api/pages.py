@@ -1,0 +1,65 @@
+"""The page: one HTML file for every address a person may open, and the files it loads."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+
+from gradsight_server.assets import Asset, Assets, find_package_file, find_web, media_type
+
+router = APIRouter(include_in_schema=False)
+
+IMMUTABLE = "public, max-age=31536000, immutable"
+PLOTLY = "plotly.min.js"
+
+
+class PageFiles:
+    """Everything below /static/: the page's own files, plotly's, and those of the API's docs."""
+
+    def __init__(self, docs: Assets) -> None:
+        self.web = Assets.of_folder(find_web())
+        # Found, not imported: importing plotly takes memory and time only to hand out one file.
+        self.plotly = Assets.of_files({PLOTLY: find_package_file("plotly", "package_data", PLOTLY)})
+        self.docs = docs
+
+    def find(self, hashed: str, name: str) -> Asset | None:
+        for assets in (self.plotly, self.docs, self.web):
+            if (found := assets.get(hashed, name)) is not None:
+                return found
+        return None
+
+    def warm_up(self) -> None:
+        """Compresses plotly.min.js before the first person waits for it."""
+        self.plotly.get(self.plotly.hash(), PLOTLY)
+
+    def index(self) -> str:
+        """The page with the addresses of its files filled in."""
+        page = (find_web() / "index.html").read_text(encoding="utf-8")
+        plotly = f"/static/{self.plotly.hash()}/{PLOTLY}"
+        return page.replace("__STATIC__", f"/static/{self.web.hash()}").replace("__PLOTLY__", plotly)
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+@router.api_route("/runs/{path:path}", methods=["GET", "HEAD"])
+def index(request: Request) -> Response:
+    files: PageFiles = request.app.state.page_files
+    return HTMLResponse(files.index())
+
+
+@router.api_route("/static/{hashed}/{name:path}", methods=["GET", "HEAD"])
+def static(request: Request, hashed: str, name: str) -> Response:
+    files: PageFiles = request.app.state.page_files
+    asset = files.find(hashed, name)
+    if asset is None:
+        raise HTTPException(404, f"There is no file {name!r} in this version of the page; load the page again.")
+    body, is_gzipped = asset.body(accepts_gzip="gzip" in request.headers.get("accept-encoding", ""))
+    headers = {"Cache-Control": IMMUTABLE, "Vary": "Accept-Encoding"}
+    if is_gzipped:
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, media_type=asset.media_type, headers=headers)
+
+
+@router.api_route("/favicon.ico", methods=["GET", "HEAD"])
+def favicon() -> Response:
+    """For pages that name no icon of their own."""
+    icon = find_web() / "favicon.svg"
+    return Response(icon.read_bytes(), media_type=media_type(icon.name), headers={"Cache-Control": "max-age=86400"})

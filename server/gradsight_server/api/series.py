@@ -1,0 +1,124 @@
+"""A stream's numbers over REST: series, the layer matrix, one step; and a run's events."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from numpy.typing import NDArray
+
+from gradsight_server.api.answers import Json
+from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, RunId, Step, StreamName
+from gradsight_server.schemas import EventPage, LayersAnswer, SeriesAnswer, StepAnswer
+from gradsight_server.store import events as events_store
+from gradsight_server.store.layers import layer_matrix
+from gradsight_server.store.one_step import one_step
+from gradsight_server.store.series import NUMERIC_COLUMNS, series
+from gradsight_server.store.views import MAX_POINTS
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["series"])
+
+MAX_LAYER_POINTS = 2_000
+Points = Annotated[int, Query(ge=1, le=MAX_POINTS, description="At most so many; fewer steps come as they are.")]
+
+
+@router.get("/series", responses={200: {"model": SeriesAnswer}})
+def get_series(
+    database: DatabaseHere,
+    run_id: RunId,
+    columns: Annotated[
+        str, Query(max_length=1024, description=f"Separated by commas, among {', '.join(NUMERIC_COLUMNS)}.")
+    ] = "grad_norm_before_clip",
+    stream: StreamName = "main",
+    attempt: AttemptNumber = None,
+    first_step: Bound = None,
+    last_step: Bound = None,
+    points: Points = 1000,
+) -> Json:
+    """Columns of a stream: exact steps where they fit, else buckets with smallest, largest and mean value."""
+    names = list(dict.fromkeys(name for part in columns.split(",") if (name := part.strip())))
+    with database.reading() as conn:
+        found = series(
+            conn,
+            run_id,
+            columns=names,
+            stream=stream,
+            attempt=attempt,
+            first_step=first_step,
+            last_step=last_step,
+            points=points,
+        )
+    return Json(
+        {
+            "stream": found.stream,
+            "attempt": found.attempt,
+            "bucket_steps": found.bucket_steps,
+            "step": found.step.tolist(),
+            "last_step": found.last_step.tolist(),
+            "columns": {
+                name: {
+                    "min": column.min.tolist(),
+                    "max": column.max.tolist(),
+                    "mean": column.mean.tolist(),
+                    "num_nonfinite": column.num_nonfinite.tolist(),
+                }
+                for name, column in found.columns.items()
+            },
+            "num_skipped": found.num_skipped.tolist(),
+            "num_clipped": found.num_clipped.tolist(),
+        }
+    )
+
+
+@router.get("/layers", responses={200: {"model": LayersAnswer}})
+def get_layers(
+    database: DatabaseHere,
+    run_id: RunId,
+    stream: StreamName = "main",
+    attempt: AttemptNumber = None,
+    first_step: Bound = None,
+    last_step: Bound = None,
+    points: Annotated[int, Query(ge=1, le=MAX_LAYER_POINTS)] = 500,
+) -> Json:
+    """The layers' norms, a list for each layer with the largest finite norm of each bucket."""
+    with database.reading() as conn:
+        found = layer_matrix(
+            conn, run_id, stream=stream, attempt=attempt, first_step=first_step, last_step=last_step, points=points
+        )
+    return Json(
+        {
+            "stream": found.stream,
+            "attempt": found.attempt,
+            "bucket_steps": found.bucket_steps,
+            "step": found.step.tolist(),
+            "last_step": found.last_step.tolist(),
+            "layers": found.layers,
+            "max": _rows(found.max),
+            "num_nonfinite": _rows(found.num_nonfinite),
+            "num_without_grad": _rows(found.num_without_grad),
+        }
+    )
+
+
+@router.get("/steps/{step}", responses={200: {"model": StepAnswer}})
+def get_step(
+    database: DatabaseHere, run_id: RunId, step: Step, stream: StreamName = "main", attempt: AttemptNumber = None
+) -> Json:
+    """One step with every column and every layer; what was not finite is named."""
+    with database.reading() as conn:
+        return Json(one_step(conn, run_id, step, stream=stream, attempt=attempt))
+
+
+@router.get("/events", responses={200: {"model": EventPage}})
+def get_events(
+    database: DatabaseHere,
+    run_id: RunId,
+    limit: Annotated[int, Query(ge=1, le=events_store.MAX_LIMIT)] = 100,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+) -> Json:
+    """What happened in the run, newest first."""
+    with database.reading() as conn:
+        return Json(events_store.events(conn, run_id, limit=limit, cursor=cursor))
+
+
+def _rows(matrix: NDArray[Any]) -> list[list[float | int]]:
+    return [row.tolist() for row in np.atleast_2d(matrix)] if matrix.size else [[] for _ in range(len(matrix))]

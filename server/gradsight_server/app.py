@@ -1,0 +1,102 @@
+"""The application: `create_app(settings)` puts the rooms together and opens and closes what runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
+
+from gradsight_server.api import docs, figures, health, ingest, live, login, pages, runs, series
+from gradsight_server.api.answers import HANDLED, Envelope, on_error
+from gradsight_server.api.figure_cache import FigureCache
+from gradsight_server.auth import Door, Token
+from gradsight_server.hosts import Hosts
+from gradsight_server.live import LiveHub
+from gradsight_server.meters import Meters
+from gradsight_server.schemas import ErrorAnswer
+from gradsight_server.settings import Settings, load_settings
+from gradsight_server.store.database import Database
+
+API = "/api/v1"
+
+
+def create_app(settings: Settings | None = None, database: Database | None = None) -> FastAPI:
+    """The server's application.
+
+    Args:
+        settings: The environment's where left out.
+        database: An open one, which the application then closes; opened from the settings where left out.
+
+    Raises:
+        SettingsError: the address can be reached from other machines, and there is no token.
+    """
+    settings = settings or load_settings()
+    settings.check_exposure()
+    app = FastAPI(
+        title="Gradsight",
+        version=_version(),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_lifespan,
+        responses={"4XX": {"model": ErrorAnswer, "description": "Refused: what is wrong, and what would be right."}},
+    )
+    app.state.settings = settings
+    app.state.database = database
+    app.state.token = Token(settings.secret) if settings.secret else None
+    app.state.meters = Meters()
+    app.state.page_files = pages.PageFiles(docs.docs_files())
+    for room in (runs, ingest, series, figures, live):
+        app.include_router(room.router, prefix=API)
+    for room in (health, login, docs, pages):
+        app.include_router(room.router)
+    for kind in HANDLED:
+        app.add_exception_handler(kind, on_error)
+    # The one added last is outermost.
+    app.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=5)
+    app.add_middleware(Door, hosts=Hosts(settings.host, settings.allowed_hosts), token=app.state.token)
+    app.add_middleware(Envelope, meters=app.state.meters)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    if app.state.database is None:
+        app.state.database = await asyncio.to_thread(open_database, app.state.settings)
+    database: Database = app.state.database
+    app.state.live = hub = LiveHub(database)
+    app.state.figure_cache = FigureCache()
+    try:
+        await hub.start()
+        app.state.meters.watch(queue_depth=lambda: database.queue_depth, subscribers=lambda: hub.num_subscribers)
+        warm_up = asyncio.create_task(asyncio.to_thread(app.state.page_files.warm_up))
+        yield
+        await warm_up
+    finally:
+        await hub.close()
+        await asyncio.to_thread(database.close)
+
+
+def open_database(settings: Settings) -> Database:
+    """The database the settings name, with this version's tables.
+
+    Raises:
+        SettingsError: it cannot be opened.
+        NewerDatabaseError: a newer Gradsight has been at it.
+    """
+    database = Database(settings.db_url, sync=settings.db_sync)
+    try:
+        database.migrate()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _version() -> str:
+    try:
+        return version("gradsight")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0"

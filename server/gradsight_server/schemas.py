@@ -1,0 +1,195 @@
+"""The shapes REST answers in, as the API's documentation shows them, and the one a person's changes come in.
+
+What a client sends is defined in `gradsight.wire`. Answers are built by the store and leave unchecked; a test holds
+them against these shapes.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from pydantic import BaseModel, ConfigDict
+
+from gradsight import wire
+
+Values = list[float | None]
+
+
+class Shape(BaseModel):
+    """Base of every documented answer: a field that isn't named here is a mistake."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorAnswer(Shape):
+    """What every refused or failed request is answered with."""
+
+    error: str
+    """The kind of error, `RunNotFound`."""
+    detail: str
+    """What is wrong, the value, and what would be right."""
+
+
+class Counts(Shape):
+    num_steps: int
+    num_applied: int
+    num_skipped: int
+    num_clipped: int
+    num_nonfinite: int
+    """Steps whose norm before clipping was NaN or infinite."""
+
+
+class LastValues(Shape):
+    """Values of the newest step; null where not recorded or not finite."""
+
+    grad_norm_before_clip: float | None
+    max_norm: float | None
+    clip_coef: float | None
+    loss: float | None
+    loss_scale: float | None
+
+
+class RunSummary(Counts):
+    """A run in brief. Counts are over all streams; the last step and its values are of `main`, or the first stream."""
+
+    id: str
+    project: str
+    name: str
+    tags: list[str]
+    status: Literal["running", "finished", "failed"]
+    state: Literal["running", "stalled", "silent", "finished", "failed"]
+    """Stalled: alive, but no step for long. Silent: nothing was heard of it for 30 s."""
+    started_at_s: float
+    last_seen_s: float
+    archived: bool
+    total_steps: int | None
+    world_size: int | None
+    streams: list[str]
+    last_step: int | None
+    steps_per_s: float | None
+    last: LastValues
+
+
+class StreamDetail(Counts):
+    record: dict[str, Any]
+    """What the client said of the optimizer: its class, the clipping policy, precision, loss scaling."""
+    last_step: int | None
+    last: LastValues
+
+
+class Attempt(Shape):
+    """One launch of the run."""
+
+    attempt_id: str
+    number: int
+    """1 for the first launch."""
+    started_at_s: float
+    dropped: dict[str, int]
+    """Rows the client lost, by reason."""
+
+
+class RunDetail(RunSummary):
+    config: dict[str, Any]
+    frameworks: dict[str, str]
+    notes: str
+    streams_detail: dict[str, StreamDetail]
+    attempts: list[Attempt]
+    position: int
+    """The live position this was read at."""
+
+
+class RunPage(Shape):
+    items: list[RunSummary]
+    next_cursor: str | None
+
+
+class BucketedColumn(Shape):
+    min: Values
+    max: Values
+    mean: Values
+    num_nonfinite: list[int]
+
+
+class SeriesAnswer(Shape):
+    """A stream's columns: exact steps where they fit, else buckets in which no spike, NaN, skip or clip is lost."""
+
+    stream: str
+    attempt: int | None
+    bucket_steps: int
+    step: list[int]
+    """First step of each bucket."""
+    last_step: list[int]
+    columns: dict[str, BucketedColumn]
+    num_skipped: list[int]
+    num_clipped: list[int]
+
+
+class LayersAnswer(Shape):
+    """The layers' norms: for each layer a list with one entry per bucket."""
+
+    stream: str
+    attempt: int | None
+    bucket_steps: int
+    step: list[int]
+    last_step: list[int]
+    layers: list[list[str]]
+    """Each layer with all its names: tied weights have several."""
+    max: list[Values]
+    """Largest finite norm; null without a gradient."""
+    num_nonfinite: list[list[int]]
+    num_without_grad: list[list[int]]
+
+
+class LayerAtStep(Shape):
+    names: list[str]
+    norm: float | None
+    nonfinite: wire.NonFinite | None
+
+
+class StepAnswer(BaseModel):
+    """One step with every recorded column."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: int
+    attempt: int
+    nonfinite: dict[str, wire.NonFinite]
+    layers: list[LayerAtStep]
+
+
+class EventShape(Shape):
+    id: str
+    kind: str
+    stream: str
+    attempt: int
+    step: int | None
+    wall_time_s: float
+    message: str
+
+
+class EventPage(Shape):
+    items: list[EventShape]
+    next_cursor: str | None
+
+
+class FigureAnswer(Shape):
+    """A Plotly figure with roles in place of colours and keys in place of texts."""
+
+    name: str
+    stream: str
+    attempt: int | None
+    position: int
+    """The live position: ticks after it carry what this figure lacks."""
+    bucket_steps: int
+    first_step: int | None
+    last_step: int | None
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+
+class RunPatch(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a person changes of a run; absent or null leaves it."""
+
+    name: wire.Name | None = None
+    tags: Annotated[list[wire.Name], Meta(max_length=64)] | None = None
+    notes: Annotated[str, Meta(max_length=65_536)] | None = None
+    archived: bool | None = None
