@@ -42,9 +42,8 @@ def stream_key_of(conn: Connection, run_id: str, stream: str) -> int | None:
     Raises:
         RunNotFoundError, StreamNotFoundError
     """
-    names: dict[str, int] = dict(
-        conn.execute(select(streams.c.stream, streams.c.stream_key).where(streams.c.run_id == run_id)).tuples().all()
-    )
+    rows = conn.execute(select(streams.c.stream, streams.c.stream_key).where(streams.c.run_id == run_id))
+    names: dict[str, int] = {row.stream: row.stream_key for row in rows}
     if stream in names:
         return names[stream]
     if conn.scalar(select(runs.c.run_id).where(runs.c.run_id == run_id)) is None:

@@ -21,11 +21,7 @@ def one_step(
         RunNotFoundError, StreamNotFoundError, StepNotFoundError, InvalidRequestError
     """
     stream_key = attempts.stream_key_of(conn, run_id, stream)
-    shown = (
-        ()
-        if stream_key is None
-        else views.segments(conn, steps, run_id, stream_key, attempt=attempt, low=step, high=step)
-    )
+    shown = () if stream_key is None else views.segments(conn, run_id, stream_key, attempt=attempt, low=step, high=step)
     for segment in shown:
         row = conn.execute(select(steps).where(bound_segment(steps)), segment.parameters).one_or_none()
         if row is not None:

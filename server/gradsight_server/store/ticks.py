@@ -106,13 +106,14 @@ class Standing:
 def standing(conn: Connection, tick: Tick) -> Standing:
     """Where the steps of a tick stand by now."""
     assert tick.stream_key is not None
+    assert tick.attempt_key is not None
     assert tick.first_step is not None
     run_id, first, last = tick.run_id, tick.first_step, wire.MAX_STEP
-    shown = views.segments(conn, steps, run_id, tick.stream_key, attempt=None, low=first, high=last)
-    ours = tick.segment["segment_attempt_key"]
-    keys = [segment.parameters["segment_attempt_key"] for segment in shown]
-    whole = tick.segment | {"segment_first_step": 0, "segment_last_step": last}
-    return Standing(ours in keys, keys == [ours], views.edge_step(conn, steps, whole, newest=True))
+    shown = views.segments(conn, run_id, tick.stream_key, attempt=None, low=first, high=last)
+    keys = [segment.attempt_key for segment in shown]
+    whole = segment_parameters(run_id, tick.stream_key, tick.attempt_key)
+    newest = views.edge_step(conn, steps, whole, newest=True)
+    return Standing(tick.attempt_key in keys, keys == [tick.attempt_key], newest)
 
 
 def tick_payload(conn: Connection, tick: Tick, *, now_s: float) -> dict[str, Any]:

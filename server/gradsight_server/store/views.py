@@ -9,6 +9,7 @@ from gradsight import wire
 from gradsight_server.errors import InvalidRequestError
 from gradsight_server.store import attempts
 from gradsight_server.store.expressions import bound_segment, segment_parameters
+from gradsight_server.store.models import layer_rows, steps
 
 MAX_POINTS = 10_000
 
@@ -18,6 +19,7 @@ class Segment:
     """The steps, both ends included, that one attempt stands for."""
 
     number: int
+    attempt_key: int
     first_step: int
     last_step: int
     parameters: dict[str, Any]
@@ -56,7 +58,7 @@ def choose(
     stream_key = attempts.stream_key_of(conn, run_id, stream)
     if stream_key is None:
         return View()
-    shown = segments(conn, table, run_id, stream_key, attempt=attempt, low=low, high=high)
+    shown = segments(conn, run_id, stream_key, attempt=attempt, low=low, high=high)
     if _fit(conn, table, shown, points):
         return View(shown)
     first = shown[0].first_step
@@ -68,7 +70,7 @@ def choose(
 
 
 def segments(
-    conn: Connection, table: Table, run_id: str, stream_key: int, *, attempt: int | None, low: int, high: int
+    conn: Connection, run_id: str, stream_key: int, *, attempt: int | None, low: int, high: int
 ) -> tuple[Segment, ...]:
     """What is shown of a stream between two steps.
 
@@ -84,12 +86,13 @@ def segments(
     shown: list[Segment] = []
     for launch in reversed(launches):
         key = (run_id, stream_key, launch.attempt_key)
-        first = edge_step(conn, table, segment_parameters(*key))
+        edges = [edge_step(conn, table, segment_parameters(*key)) for table in (steps, layer_rows)]
+        first = min((edge for edge in edges if edge is not None), default=None)
         if first is None or attempt not in (None, launch.number):
             continue
         begin = max(first, low)
         if begin <= high:
-            shown.append(Segment(launch.number, begin, high, segment_parameters(*key, begin, high)))
+            shown.append(Segment(launch.number, launch.attempt_key, begin, high, segment_parameters(*key, begin, high)))
         high = min(high, first - 1)
     return tuple(sorted(shown, key=lambda segment: segment.first_step))
 

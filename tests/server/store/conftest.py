@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradsight_server.store.database import Database
+from tests.server.store.kit import Store
 
 
 @pytest.fixture
@@ -19,3 +20,11 @@ def db(url: str) -> Iterator[Database]:
     database.migrate()
     yield database
     database.close()
+
+
+@pytest.fixture
+def store(db: Database) -> Store:
+    """A database with one run."""
+    made = Store(db)
+    made.put()
+    return made
