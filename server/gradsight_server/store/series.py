@@ -15,6 +15,7 @@ from gradsight_server.store.expressions import IS_CLIPPED, IS_SKIPPED, bound_seg
 from gradsight_server.store.models import steps
 
 NUMERIC_COLUMNS = (*wire.FLOAT_COLUMNS, *wire.INTEGER_COLUMNS)
+DOWN = 2.0**-60  # means are taken of scaled values: PostgreSQL refuses a sum that overflows
 COUNTS = ("num_steps", "num_skipped", "num_clipped")
 
 Floats = NDArray[np.float64]
@@ -94,7 +95,7 @@ def _buckets(conn: Connection, view: views.View, columns: Sequence[str]) -> dict
         selected[f"{name}.count"] = func.count(steps.c[name])
         selected[f"{name}.min"] = func.min(steps.c[name])
         selected[f"{name}.max"] = func.max(steps.c[name])
-        selected[f"{name}.mean"] = func.avg(steps.c[name])
+        selected[f"{name}.mean"] = func.avg(steps.c[name] * DOWN)
         selected[f"{name}.num_nonfinite"] = how_many(is_nonfinite(name))
     bucket = steps.c.step if view.bucket_steps == 1 else steps.c.step // view.bucket_steps
     query = select(*selected.values()).where(bound_segment(steps)).group_by(bucket).order_by(selected["step"])
@@ -124,9 +125,11 @@ def _merged(table: dict[str, Floats], bucket_steps: int) -> dict[str, Floats]:
 
 def _column(table: dict[str, Floats], name: str) -> ColumnSeries:
     low, high = table[f"{name}.min"], table[f"{name}.max"]
+    with np.errstate(over="ignore"):
+        mean = table[f"{name}.mean"] / DOWN
     return ColumnSeries(
         min=low,
         max=high,
-        mean=np.clip(table[f"{name}.mean"], low, high),  # a sum of huge values overflows, and rounding strays
+        mean=np.clip(mean, low, high),  # rounding strays
         num_nonfinite=table[f"{name}.num_nonfinite"].astype(np.int64),
     )
