@@ -1,6 +1,7 @@
 """What a server can be told: environment variables `GRADSIGHT_…`, over which the command line's options go."""
 
 import ipaddress
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -51,6 +52,11 @@ class Settings(BaseSettings):
     @property
     def db_url(self) -> str:
         return self.db if "://" in self.db else f"sqlite:///{self.db}"
+
+    @property
+    def shown_db(self) -> str:
+        """The database's URL without the password in it."""
+        return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", self.db_url)
 
     @property
     def secret(self) -> str | None:

@@ -1,0 +1,152 @@
+"""The commands. What is heavy is imported by the command that needs it, so that `--help` need not wait for FastAPI."""
+
+import os
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from gradsight import transport
+from gradsight.errors import GradsightError
+from gradsight_server.cli import complain
+from gradsight_server.errors import GradsightServerError
+
+DEFAULT_SERVER = "http://127.0.0.1:8420"
+DEFAULT_DEMO_DB = "gradsight-demo.db"
+
+app = typer.Typer(name="gradsight", add_completion=False, rich_markup_mode=None, help="Live gradient monitoring.")
+db_app = typer.Typer(help="The database.")
+app.add_typer(db_app, name="db")
+
+Db = Annotated[str | None, typer.Option(help="Database URL or SQLite file.", show_default="sqlite:///gradsight.db")]
+Server = Annotated[str, typer.Option(help="Address of the server.", envvar="GRADSIGHT_SERVER")]
+Token = Annotated[str | None, typer.Option(help="The server's token.", envvar="GRADSIGHT_TOKEN", show_envvar=True)]
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line: 0 fine, 1 nothing there or it did not work, 2 wrong use."""
+    try:
+        return app(args=arguments, prog_name="gradsight", standalone_mode=False) or 0
+    except TyperException as error:
+        return complain(error.format_message(), exit_code=error.exit_code)
+    except GradsightServerError as error:
+        return complain(str(error))
+    except GradsightError as error:
+        return complain(str(error), exit_code=1)
+
+
+@app.callback(invoke_without_command=True)
+def gradsight(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"gradsight {version_of('gradsight')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes any free one.", show_default="8420")] = None,
+    db: Db = None,
+    db_sync: Annotated[
+        str | None, typer.Option(help="normal, or full to survive a power cut too.", show_default="normal")
+    ] = None,
+    token: Annotated[str | None, typer.Option(help="Secret that clients and people must show.")] = None,
+    insecure_no_auth: Annotated[
+        bool | None, typer.Option("--insecure-no-auth", help="Serve other machines without a token.")
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Another name this server goes by; may be repeated.")
+    ] = None,
+) -> None:
+    """Take runs in and show them. Environment variables GRADSIGHT_HOST, GRADSIGHT_TOKEN, … stand for the options."""
+    from gradsight_server.serve import serve as run_server
+
+    run_server(
+        host=host,
+        port=port,
+        db=db,
+        db_sync=db_sync,
+        token=token,
+        insecure_no_auth=insecure_no_auth,
+        allowed_hosts=allowed_host or None,
+    )
+
+
+@app.command()
+def sync(
+    folder: Annotated[Path | None, typer.Argument(help="The spool.", show_default=".gradsight")] = None,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Send what was recorded while no server was there."""
+    folder = folder or spool_folder()
+    if not folder.is_dir():
+        raise typer.Exit(complain(f"there is no spool {str(folder)!r}.", exit_code=1))
+    way = transport.HttpTransport(server.rstrip("/"), token)
+    try:
+        report = transport.send_spooled(folder, way)
+    finally:
+        way.close()
+    print(told(report, folder) or f"Nothing waits in {folder}.")
+    raise typer.Exit(1 if report.num_refused else 0)
+
+
+def spool_folder() -> Path:
+    """Where training processes started in this folder leave what they cannot send."""
+    return Path(os.environ.get("GRADSIGHT_SPOOL_DIR") or ".gradsight")
+
+
+def told(report: transport.Report, folder: Path) -> str:
+    """What was sent, in a sentence; empty where there was nothing."""
+    parts = []
+    if report.num_runs:
+        parts.append(f"sent {report.num_steps} steps of {report.num_runs} run{'s' * (report.num_runs != 1)}")
+    if report.num_refused:
+        parts.append(f"{report.num_refused} messages were refused by the server and are gone")
+    if report.num_busy:
+        parts.append(f"left {report.num_busy} to the processes that still write them")
+    return f"{folder}: {', '.join(parts)}." if parts else ""
+
+
+@app.command()
+def runs(
+    project: Annotated[str | None, typer.Option(help="Only this project's.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="The server's answer as it is.")] = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """List the runs on a server, newest first."""
+    from gradsight_server.listing import list_runs  # late: Rich's tables
+
+    raise typer.Exit(list_runs(server, token, project=project, limit=limit, as_json=as_json))
+
+
+@app.command()
+def demo(
+    headless: Annotated[bool, typer.Option("--headless", help="Open no browser, and end with the trainings.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each training.")] = None,
+    db: Annotated[str, typer.Option(help="Database URL or SQLite file.")] = DEFAULT_DEMO_DB,
+) -> None:
+    """Watch three small trainings, one healthy, two not, in the browser."""
+    from gradsight_server import demo_host  # late: it brings the server and starts PyTorch
+
+    raise typer.Exit(demo_host.run_demo(num_steps=steps or demo_host.DEFAULT_STEPS, db=db, headless=headless))
+
+
+@db_app.command()
+def upgrade(db: Db = None) -> None:
+    """Bring the database to this version; `serve` does so by itself."""
+    from gradsight_server.serve import open_or_explain
+    from gradsight_server.settings import load_settings
+
+    settings = load_settings(db=db)
+    open_or_explain(settings).close()
+    print(f"{settings.shown_db} is up to date.")
