@@ -2,8 +2,8 @@
 # variable below has changed. Nothing is installed outside it, but for a browser where `make test` finds none.
 
 PYTHON ?= python3
-# A build of PyTorch for the CPU is enough. Another version or build: make demo TORCH='torch==2.14.1'; pip's own
-# variables (PIP_INDEX_URL, PIP_FIND_LINKS, …) say where it comes from.
+# A build of PyTorch for the CPU is enough. On Linux, plain pip takes the one with CUDA, some GB; with PyTorch's own index
+# of CPU builds in PIP_EXTRA_INDEX_URL it takes the small one. Another version: make demo TORCH='torch==2.14.1'
 TORCH ?= torch==2.13.0
 TYPESCRIPT ?= typescript@7.0.2
 
