@@ -17,6 +17,7 @@ def clip_coef_on_device(norm: Tensor, max_norm: float) -> Tensor:
     return torch.where(norm.isfinite(), coef, torch.ones_like(coef))
 
 
+@torch.no_grad()
 def multiply_(grads: Sequence[Tensor], factor: float | Tensor) -> None:
     """Multiply all gradients in place by one factor: a float, or a 0-dim tensor on their device."""
     dense = [grad for grad in grads if grad.layout == torch.strided]

@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import operator
 import os
 import platform
 import re
@@ -34,10 +35,10 @@ def words(name: str, values: Any) -> list[str]:
 
 def step(value: Any) -> int:
     """An optimizer step's number."""
-    number = value.__index__()
+    number = operator.index(value)
     if isinstance(value, bool) or not 0 <= number <= wire.MAX_STEP:
         raise ConfigurationError(f"step must be a whole number from 0 to 2^53−1, got {value!r}.")
-    return int(number)
+    return number
 
 
 def total_steps(value: Any) -> int | None:

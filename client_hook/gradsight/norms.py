@@ -15,6 +15,7 @@ LONG_CPU_TENSOR = 131_072
 ROW_LENGTH = 4096
 
 
+@torch.no_grad()
 def layer_norms(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
     """The p-norm of each gradient.
 
@@ -23,12 +24,13 @@ def layer_norms(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
         norm_type: p, `inf` for the largest absolute value.
 
     Returns:
-        Tensor [L], float32, on the gradients' device. No host sync.
+        Tensor [L], float32 (float64 where a gradient is), on the gradients' device. No host sync.
     """
     plain = [_as_measurable(grad, norm_type) for grad in grads]
     if norm_type == 2.0:
         plain = [_row_norms(grad) if _is_long_on_cpu(grad) else grad for grad in plain]
-    return torch.stack(torch._foreach_norm(plain, norm_type, dtype=torch.float32))
+    dtype = torch.float64 if any(grad.dtype == torch.float64 for grad in plain) else torch.float32
+    return torch.stack(torch._foreach_norm(plain, norm_type, dtype=dtype))
 
 
 def layer_norms_on_host(grads: Sequence[Tensor], norm_type: float = 2.0) -> list[float]:
@@ -69,6 +71,7 @@ def total_norm_on_device(norms: Tensor, norm_type: float = 2.0) -> Tensor:
     return total
 
 
+@torch.no_grad()
 def exact_norm(grad: Tensor, norm_type: float = 2.0) -> float:
     """One gradient's norm in float64: slow, for the rare one whose float32 norm is not finite."""
     measurable = _as_measurable(grad, norm_type)
@@ -85,7 +88,7 @@ def _as_measurable(grad: Tensor, norm_type: float) -> Tensor:
 
 
 def _is_long_on_cpu(grad: Tensor) -> bool:
-    return grad.numel() > LONG_CPU_TENSOR and grad.device.type == "cpu"
+    return grad.numel() > LONG_CPU_TENSOR and grad.device.type == "cpu" and grad.dtype != torch.float64
 
 
 def _row_norms(grad: Tensor) -> Tensor:

@@ -176,23 +176,30 @@ class Run:
                 door.step(step), time.time(), columns, self._layer_set(names) if names else None, norms or None
             )
             self._record(stream, row)
-        except (TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float], *, stream: str = "main") -> None:
         """Record values of your own, a validation loss say; up to 32 different names in a run."""
         if self._exporter is None:
             return
-        for name, value in metrics.items():
+        try:
+            items = list(metrics.items())
+        except Exception as error:  # the boundary: a wrong value must not end a training
+            self._lost("bad_value", error)
+            return
+        for name, value in items:
             try:
-                self._metric_names.add(name)
-                if len(self._metric_names) > wire.MAX_METRIC_NAMES:
-                    self._metric_names.discard(name)
-                    raise ValueError(f"metrics has more than {wire.MAX_METRIC_NAMES} names, the next is {name!r}")
-                metric = wire.Metric(step=door.step(step), name=door.word("name", name), value=float(value))
-                self._exporter.submit(stream, metric, is_step=False)
-            except (TypeError, ValueError, OverflowError) as error:
+                self._exporter.submit(stream, self._metric(step, name, value), is_step=False)
+            except Exception as error:  # one wrong value must not take the others along
                 self._lost("bad_value", error)
+
+    def _metric(self, step: int, name: str, value: float) -> wire.Metric:
+        if name not in self._metric_names and len(self._metric_names) >= wire.MAX_METRIC_NAMES:
+            raise ValueError(f"metrics must have at most {wire.MAX_METRIC_NAMES} names, the next is {name!r}")
+        metric = wire.Metric(step=door.step(step), name=door.word("name", name), value=float(value))
+        self._metric_names.add(name)
+        return metric
 
     def log_event(self, kind: str, *, step: int | None = None, message: str = "", stream: str = "main") -> None:
         """Record that something happened, "evaluation began" say."""
@@ -206,7 +213,7 @@ class Run:
                 wall_time_s=time.time(),
             )
             self._exporter.submit(stream, event, is_step=False)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
     def finish(self, status: Status = "finished") -> None:

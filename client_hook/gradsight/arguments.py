@@ -1,0 +1,67 @@
+"""The numbers that policies and thresholds are given, checked once, at construction.
+
+Each check gives the value as a plain float or int (a numpy scalar is fine, a bool is no number), or raises a
+ConfigurationError that names the argument and the value.
+"""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from gradsight.errors import ConfigurationError
+
+
+def positive(name: str, value: Any) -> float:
+    """A number above 0; `inf` is one."""
+    number = _real(name, value, "a positive number")
+    if not number > 0:  # also true for NaN
+        raise ConfigurationError(f"{name} must be positive, got {value!r}.")
+    return number
+
+
+def finite_from(name: str, value: Any, *, least: float) -> float:
+    """A finite number not below `least`; where `least` is 0, above it."""
+    number = _real(name, value, "a number")
+    if not math.isfinite(number) or number < least or number == 0:
+        wanted = f"from {least:g} on" if least else "positive"
+        raise ConfigurationError(f"{name} must be {wanted} and finite, got {value!r}.")
+    return number
+
+
+def decay(name: str, value: Any) -> float:
+    """The weight of the past in a moving mean, 0 ≤ value < 1: at 1 it would never learn."""
+    number = _real(name, value, "a number")
+    if not 0 <= number < 1:
+        raise ConfigurationError(f"{name} must be from 0 to below 1, got {value!r}.")
+    return number
+
+
+def percentage(name: str, value: Any) -> float:
+    number = _real(name, value, "a number")
+    if not 0 <= number <= 100:
+        raise ConfigurationError(f"{name} must be from 0 to 100, got {value!r}.")
+    return number
+
+
+def whole(name: str, value: Any, *, least: int, most: int = 2**53 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        until = "on" if most == 2**53 - 1 else f"to {most:,}"
+        raise ConfigurationError(f"{name} must be a whole number from {least} {until}, got {value!r}.")
+    return int(value)
+
+
+def patterns(name: str, value: Any) -> tuple[str, ...]:
+    """Patterns on parameter names, as a tuple."""
+    is_sequence = isinstance(value, list | tuple)  # a single text would be taken letter by letter
+    if not is_sequence or not all(isinstance(pattern, str) and pattern for pattern in value):
+        raise ConfigurationError(f"{name} must be a tuple of patterns on parameter names, got {value!r}.")
+    return tuple(value)
+
+
+def _real(name: str, value: Any, wanted: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigurationError(f"{name} must be {wanted}, got {value!r}.")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ConfigurationError(f"{name} must be {wanted} that a float can hold, got {value!r}.") from error

@@ -1,0 +1,198 @@
+"""Queue and sender against a transport that can fail in every way a server can."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gradsight import exporter as exporter_module
+from gradsight import wire
+from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError
+from gradsight.exporter import Exporter
+from gradsight.rows import Attempt, LayerSet, StepRow
+from gradsight.transport import MemoryTransport
+
+
+@dataclass
+class MoodyTransport(MemoryTransport):
+    """Takes what it is given, or raises what `mood` holds; `hang` makes it wait."""
+
+    mood: Exception | None = None
+    hang: threading.Event = field(default_factory=threading.Event)
+    num_calls: int = 0
+
+    def put_run(self, run_id: str, body: bytes, *, timeout_s: float = 10.0) -> None:
+        self.num_calls += 1
+        if self.mood is not None and not (isinstance(self.mood, ServerRefusedError) and self.mood.status == 404):
+            raise self.mood
+        super().put_run(run_id, body)
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        self.num_calls += 1
+        if self.mood is not None:
+            mood = self.mood
+            if isinstance(mood, ServerRefusedError):
+                self.mood = None  # a refusal is about one request
+            raise mood
+        return super().post_batch(run_id, stream, body)
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for _, _, batch in self.batches for step in batch.step]
+
+
+@pytest.fixture
+def transport() -> MoodyTransport:
+    return MoodyTransport()
+
+
+@pytest.fixture
+def exporter(transport: MoodyTransport, tmp_path: Path) -> Iterator[Exporter]:
+    made = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: transport)
+    made.describe(wire.RunRecord(name="n"))
+    yield made
+    made.close(timeout_s=5.0)
+
+
+def wait_until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    until = time.monotonic() + within_s
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < until, "did not happen in time"
+        pause.wait(0.01)
+
+
+def log(exporter: Exporter, steps: range, layer_set: LayerSet | None = None) -> None:
+    norms = [1.0] * len(layer_set) if layer_set else None
+    for step in steps:
+        assert exporter.submit("main", StepRow(step, 1.0, {"loss": 1.0}, layer_set, norms))
+
+
+def test_rows_arrive_in_order_and_nothing_is_left_behind(
+    exporter: Exporter, transport: MoodyTransport, tmp_path: Path
+) -> None:
+    log(exporter, range(500))
+    wait_until(lambda: len(transport.steps) == 500)
+    assert exporter.close(timeout_s=5.0)
+    assert transport.steps == list(range(500))
+    assert transport.runs["a" * 32][0].name == "n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_outage_is_bridged_by_the_spool(exporter: Exporter, transport: MoodyTransport) -> None:
+    transport.mood = ServerUnreachableError("down")
+    log(exporter, range(100))
+    wait_until(lambda: transport.num_calls >= 2)
+    assert transport.steps == []
+    transport.mood = None
+    wait_until(lambda: len(transport.steps) == 100)
+    assert transport.steps == list(range(100))
+    assert exporter.dropped == {}
+
+
+def test_a_wrong_token_is_waited_out(exporter: Exporter, transport: MoodyTransport) -> None:
+    transport.mood = ServerRefusedTokenError("401")
+    log(exporter, range(10))
+    wait_until(lambda: transport.num_calls >= 2)
+    transport.mood = None
+    wait_until(lambda: transport.steps == list(range(10)))
+
+
+def test_a_batch_that_is_refused_is_counted_and_the_next_goes_on(exporter: Exporter, transport: MoodyTransport) -> None:
+    transport.mood = ServerRefusedError("422", status=422)
+    wait_until(lambda: True)
+    transport.mood = None
+    log(exporter, range(1))
+    wait_until(lambda: transport.steps == [0])
+    transport.mood = ServerRefusedError("422", status=422)
+    log(exporter, range(1, 3))
+    wait_until(lambda: exporter.dropped.get("refused") == 2)
+    log(exporter, range(3, 4))
+    wait_until(lambda: transport.steps == [0, 3])
+    wait_until(lambda: transport.batches[-1][2].dropped == {"refused": 2})
+
+
+def test_a_server_with_another_database_is_told_of_the_run_again(exporter: Exporter, transport: MoodyTransport) -> None:
+    log(exporter, range(1))
+    wait_until(lambda: transport.steps == [0])
+    num_introductions = len(transport.runs["a" * 32])
+    transport.mood = ServerRefusedError("404", status=404)
+    log(exporter, range(1, 2))
+    wait_until(lambda: transport.steps == [0, 1])
+    assert len(transport.runs["a" * 32]) == num_introductions + 1
+
+
+def test_layers_are_named_once_and_again_when_asked(exporter: Exporter, transport: MoodyTransport) -> None:
+    layer_set = LayerSet(["a", "b"])
+    log(exporter, range(1), layer_set)
+    wait_until(lambda: transport.steps == [0])
+    log(exporter, range(1, 2), layer_set)
+    wait_until(lambda: transport.steps == [0, 1])
+    assert [batch.layers for _, _, batch in transport.batches if batch.step] == [["a", "b"], None]
+    transport.answer = lambda batch: wire.Answer(accepted_steps=len(batch.step), layers_needed=batch.layers is None)
+    log(exporter, range(2, 3), layer_set)
+    wait_until(lambda: transport.batches[-1][2].layers == ["a", "b"])
+
+
+def test_a_quiet_run_sends_heartbeats(
+    exporter: Exporter, transport: MoodyTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter_module, "HEARTBEAT_AFTER_S", 0.05)
+    log(exporter, range(1))
+    wait_until(lambda: sum(not batch.step for _, _, batch in transport.batches) >= 2)
+    assert {stream for _, stream, _ in transport.batches} == {"main"}
+
+
+def test_the_server_sets_the_pace(exporter: Exporter, transport: MoodyTransport) -> None:
+    transport.answer = lambda batch: wire.Answer(accepted_steps=len(batch.step), flush_after_s=0.05)
+    log(exporter, range(1))
+    wait_until(lambda: transport.steps == [0])
+    num_before = len(transport.batches)
+    for step in range(1, 6):
+        log(exporter, range(step, step + 1))
+        wait_until(lambda step=step: transport.steps[-1] == step)  # type: ignore[misc]
+    assert len(transport.batches) == num_before + 5
+
+
+def test_a_queue_that_overflows_drops_the_oldest_and_says_so(
+    tmp_path: Path, transport: MoodyTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter_module, "MAX_QUEUE_ROWS", 300)
+    monkeypatch.setattr(exporter_module, "DRAIN_EVERY_S", 0.5)
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: transport)
+    log(exporter, range(1000))
+    exporter.close(timeout_s=5.0)
+    num_dropped = exporter.dropped["queue_full"]
+    assert num_dropped >= 600
+    assert transport.steps == list(range(num_dropped, 1000))
+    assert transport.batches[0][2].sequence == num_dropped  # the gap shows
+    assert transport.batches[-1][2].dropped == {"queue_full": num_dropped}
+
+
+def test_closing_while_nobody_answers_is_quick_and_keeps_everything(
+    exporter: Exporter, transport: MoodyTransport, tmp_path: Path
+) -> None:
+    transport.mood = ServerUnreachableError("down")
+    log(exporter, range(10))
+    begin = time.monotonic()
+    assert exporter.close(timeout_s=10.0) is False
+    assert time.monotonic() - begin < 5.0
+    assert list(tmp_path.glob("spool/*/*/*.seg"))
+
+
+def test_a_later_process_sends_what_an_earlier_one_left(tmp_path: Path) -> None:
+    down = MoodyTransport(mood=ServerUnreachableError("down"))
+    earlier = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: down)
+    earlier.describe(wire.RunRecord(name="earlier"))
+    log(earlier, range(10))
+    earlier.close(timeout_s=1.0)
+    up = MoodyTransport()
+    later = Exporter("c" * 32, Attempt("d" * 32, 2.0, 0), tmp_path, lambda: up)
+    later.describe(wire.RunRecord(name="later"))
+    wait_until(lambda: up.steps == list(range(10)))
+    assert later.close(timeout_s=5.0)
+    assert up.runs["a" * 32][0].name == "earlier"
+    assert list(tmp_path.iterdir()) == []

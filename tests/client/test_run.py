@@ -1,0 +1,249 @@
+"""Run: what it refuses, what it says, what it sends, and that it never disturbs the process it lives in."""
+
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradsight
+from gradsight import spool, wire
+from gradsight.errors import ConfigurationError
+from gradsight.transport import MemoryTransport, send_spooled
+from tests.client.conftest import NOBODY, layer_rows, rows, sent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param({"project": ""}, "project must be a text of 1 to 256 characters, got ''", id="project"),
+        pytest.param({"name": 7}, "name must be a text of 1 to 256 characters, got 7", id="name"),
+        pytest.param({"tags": "one"}, "tags must be a list of texts, got 'one'", id="tags"),
+        pytest.param({"config": [1]}, "config must be a mapping, got [1]", id="config"),
+        pytest.param({"total_steps": 0}, "total_steps must be a whole number from 1 on, got 0", id="total_steps"),
+        pytest.param({"server": "localhost:8420"}, "server must be an address like", id="server"),
+        pytest.param({"resume": "abc"}, "resume must be a run id of 32 hex digits, got 'abc'", id="resume"),
+        pytest.param({"mode": "later"}, "mode must be 'online', 'offline' or 'disabled', got 'later'", id="mode"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_construction(arguments: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        gradsight.Run(**{"mode": "disabled", "spool_dir": tmp_path, **arguments})
+    assert told in str(refused.value)
+
+
+def test_every_rank_needs_one_run_id_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match="all_ranks needs one GRADSIGHT_RUN_ID"):
+        gradsight.Run(all_ranks=True, mode="disabled")
+
+
+def test_without_a_server_it_says_so_once_and_spools(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with gradsight.Run(server=NOBODY, spool_dir=tmp_path) as run:
+        for step in range(10):
+            run.log_step(step, loss=1.0)
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert f"no server at {NOBODY}; spooling to {tmp_path}" in said.err
+    assert rows(sent(run))["step"] == list(range(10))
+
+
+def test_log_step_works_out_the_ratio_and_keeps_nonfinite_numbers(run: gradsight.Run) -> None:
+    run.log_step(0, grad_norm_before_clip=4.0, max_norm=1.0, layer_norms={"a": 3.0, "b": None})
+    run.log_step(1, grad_norm_before_clip=math.nan, max_norm=1.0, layer_norms={"a": math.inf, "b": 1.0})
+    transport = sent(run)
+    recorded = rows(transport)
+    assert recorded["clip_coef"] == [pytest.approx(0.25), 1.0]
+    assert math.isnan(float(str(recorded["grad_norm_before_clip"][1])))
+    assert layer_rows(transport) == [(0, (3.0, -1.0)), (1, (math.inf, 1.0))]
+
+
+@pytest.mark.parametrize("step", [-1, 2**53, 1.5, "1", None, True])
+def test_a_wrong_step_is_counted_and_does_not_raise(step: Any, run: gradsight.Run) -> None:
+    run.log_step(step, loss=1.0)
+    run.log_step(0, loss=1.0)
+    assert run.num_dropped == {"bad_value": 1}
+    transport = sent(run)
+    assert rows(transport)["step"] == [0]
+    assert transport.batches[-1][2].dropped == {"bad_value": 1}
+
+
+def test_a_value_that_is_no_number_is_counted(run: gradsight.Run) -> None:
+    run.log_step(0, loss="high")  # type: ignore[arg-type]
+    run.log_step(0, layer_norms=[1.0])  # type: ignore[arg-type]
+    run.log_metrics(0, {"accuracy": "good"})  # type: ignore[dict-item]
+    run.log_metrics(0, None)  # type: ignore[arg-type]
+    run.log_event(7)  # type: ignore[arg-type]
+    assert run.num_dropped == {"bad_value": 5}
+
+
+def test_metrics_stop_at_32_names(run: gradsight.Run) -> None:
+    run.log_metrics(3, {f"m{i}": i for i in range(40)})
+    assert run.num_dropped == {"bad_value": 8}
+    metrics = [metric for _, _, batch in sent(run).batches for metric in batch.metrics]
+    assert [(metric.step, metric.name, metric.value) for metric in metrics][:2] == [(3, "m0", 0.0), (3, "m1", 1.0)]
+    assert len(metrics) == 32
+
+
+def test_finishing_twice_ends_it_once_and_later_rows_are_counted(run: gradsight.Run) -> None:
+    run.log_step(0, loss=1.0)
+    run.finish()
+    run.finish()
+    run.log_step(1, loss=1.0)
+    assert run.num_dropped == {"after_finish": 1}
+    events = [event.kind for _, _, batch in sent(run).batches for event in batch.events]
+    assert events == ["finished"]
+
+
+def test_an_exception_in_the_block_gives_status_failed(tmp_path: Path) -> None:
+    run = gradsight.Run(spool_dir=tmp_path, mode="offline", quiet=True)
+    with pytest.raises(ZeroDivisionError), run:
+        run.log_step(0, loss=1 / 0)
+    assert [event.kind for _, _, batch in sent(run).batches for event in batch.events] == ["failed"]
+
+
+def test_finish_refuses_another_status(run: gradsight.Run) -> None:
+    with pytest.raises(ConfigurationError, match="status must be 'finished' or 'failed', got 'done'"):
+        run.finish("done")  # type: ignore[arg-type]
+
+
+def test_a_disabled_run_makes_no_thread_and_no_file(tmp_path: Path) -> None:
+    before = threading.active_count()
+    run = gradsight.Run(spool_dir=tmp_path, mode="disabled")
+    run.log_step(0, loss=1.0)
+    run.log_metrics(0, {"a": 1.0})
+    run.log_event("note")
+    run.finish()
+    assert threading.active_count() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_beyond_zero_record_nothing_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not gradsight.Run(spool_dir=tmp_path, mode="offline").is_recording
+    monkeypatch.setenv("GRADSIGHT_RUN_ID", "a" * 32)
+    with gradsight.Run(spool_dir=tmp_path, mode="offline", all_ranks=True, quiet=True) as run:
+        run.log_step(0, loss=1.0)
+    assert run.id == "a" * 32
+    assert [batch.rank for _, _, batch in sent(run).batches if batch.step] == [[1]]
+
+
+def test_ranks_of_one_launch_share_an_attempt_and_a_restart_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradsight.door import attempt_id
+
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    first = attempt_id("a" * 32, all_ranks=True)
+    assert attempt_id("a" * 32, all_ranks=True) == first
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert attempt_id("a" * 32, all_ranks=True) != first
+    assert attempt_id("a" * 32, all_ranks=False) != attempt_id("a" * 32, all_ranks=False)
+
+
+def test_resuming_is_a_new_attempt_of_the_same_run_and_keeps_its_name(tmp_path: Path) -> None:
+    first = gradsight.Run("p", "n", config={"lr": 1}, spool_dir=tmp_path, mode="offline", quiet=True)
+    first.log_step(0, loss=1.0)
+    first.finish()
+    second = gradsight.Run(resume=first.id, spool_dir=tmp_path, mode="offline", quiet=True)
+    second.log_step(1, loss=1.0)
+    transport = sent(second)
+    assert second.id == first.id
+    assert len({batch.attempt_id for _, _, batch in transport.batches}) == 2
+    name_of_last = transport.runs[first.id][-1].name
+    assert name_of_last is wire.UNSET
+
+
+def test_config_shows_what_json_cannot_carry_as_text(tmp_path: Path) -> None:
+    config = {"lr": 1e-3, "none": None, "path": Path("x"), "nan": math.nan, "nested": {"a": (1, 2)}, "big": 2**70}
+    with gradsight.Run(config=config, spool_dir=tmp_path, mode="offline", quiet=True) as run:
+        pass
+    sent_config = sent(run).runs[run.id][0].config
+    assert sent_config == {
+        "lr": 1e-3,
+        "none": None,
+        "path": repr(Path("x")),
+        "nan": "NaN",
+        "nested": {"a": [1, 2]},
+        "big": str(2**70),
+    }
+
+
+def script(code: str, tmp_path: Path, *, expected: int = 0) -> None:
+    """Run a script of a user's, with its spool in the test's folder."""
+    environment = {**os.environ, "GRADSIGHT_SPOOL_DIR": str(tmp_path), "GRADSIGHT_SERVER": NOBODY}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == expected, result.stderr
+
+
+def events_and_steps(tmp_path: Path) -> tuple[list[str], list[int]]:
+    transport = MemoryTransport()
+    send_spooled(tmp_path, transport)
+    batches = [batch for _, _, batch in transport.batches]
+    events = [event.kind for batch in batches for event in batch.events]
+    return events, [step for batch in batches for step in batch.step]
+
+
+def test_a_script_that_forgets_to_finish_is_flushed_at_exit(tmp_path: Path) -> None:
+    script("import gradsight\nrun = gradsight.Run()\nfor i in range(50): run.log_step(i, loss=1.0)", tmp_path)
+    assert events_and_steps(tmp_path) == (["finished"], list(range(50)))
+
+
+def test_a_script_that_dies_of_an_exception_is_failed(tmp_path: Path) -> None:
+    code = "import gradsight\nrun = gradsight.Run()\nrun.log_step(0, loss=1.0)\nraise SystemError('no')"
+    script(code, tmp_path, expected=1)
+    assert events_and_steps(tmp_path) == (["failed"], [0])
+
+
+def test_a_script_killed_outright_loses_at_most_the_newest_200_ms(tmp_path: Path) -> None:
+    code = (
+        "import gradsight, os, signal, time\n"
+        "run = gradsight.Run()\n"
+        "for i in range(100): run.log_step(i, loss=1.0)\n"
+        "time.sleep(0.2)\n"
+        "run.log_step(100, loss=1.0)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    script(code, tmp_path, expected=-9)
+    events, steps = events_and_steps(tmp_path)
+    assert events == []
+    assert steps[:100] == list(range(100))
+
+
+def test_a_forked_child_neither_ends_nor_repeats_its_parents_run(tmp_path: Path) -> None:
+    code = (
+        "import gradsight, os, sys, warnings\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)\n"
+        "run = gradsight.Run()\n"
+        "for i in range(10): run.log_step(i, loss=1.0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "for i in range(10, 20): run.log_step(i, loss=1.0)\n"
+    )
+    script(code, tmp_path)
+    assert events_and_steps(tmp_path) == (["finished"], list(range(20)))
+
+
+def test_a_forked_child_that_logs_has_a_spool_of_its_own(tmp_path: Path) -> None:
+    code = (
+        "import gradsight, os, sys, warnings\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)\n"
+        "run = gradsight.Run()\n"
+        "for i in range(10): run.log_step(i, loss=1.0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    for i in range(100, 110): run.log_step(i, loss=2.0)\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    script(code, tmp_path)
+    assert len(spool.pending(tmp_path)) == 2
+    events, steps = events_and_steps(tmp_path)
+    assert events == ["finished"]
+    assert sorted(steps) == [*range(10), *range(100, 110)]
