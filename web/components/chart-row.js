@@ -1,0 +1,205 @@
+/** <chart-row>: one chart of the stack: its title, its value at a step, its plot, or words where there is nothing to draw. */
+
+import { drawHeat, drawLines, purge } from "../lib/charts.js";
+import { h, setText } from "../lib/dom.js";
+import { heatAt, readAt } from "../lib/figures.js";
+import { lossScale, maxNorm, number } from "../lib/format.js";
+import { colourSpan, heightOf, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
+import { t } from "../lib/texts.js";
+
+/** Space above and below the curves inside a plot; marks at the top edge need half their height. */
+const TOP_PX = 8;
+const BOTTOM_PX = 7;
+const LAYER_PX = { most: 16, least: 1, tallest: 640 };
+const TALLEST_OF_WINDOW = 0.46;
+const NAME_PX = 13;
+
+export class ChartRow extends HTMLElement {
+  /** @type {FigureName} */
+  #name = "norm";
+  #title = h("h3");
+  #value = h("p", { class: "chart-value" });
+  #notes = h("p", { class: "chart-notes" });
+  #plot = h("div", { class: "chart-plot" });
+  #label = h("span", { class: "threshold-label", hidden: true });
+  #names = h("div", { class: "layer-names", "aria-hidden": "true" });
+  #colours = h("span", { class: "colour-bar", hidden: true });
+  #words = h("p", { class: "chart-words" });
+  #height = 0;
+  /** @type {{figure: Figure, until: number, span: [number, number]} | null} */
+  #span = null;
+
+  set name(/** @type {FigureName} */ name) {
+    this.#name = name;
+    this.dataset.figure = name;
+    setText(this.#title, t(`chart.${name}`));
+  }
+
+  get name() {
+    return this.#name;
+  }
+
+  connectedCallback() {
+    if (this.firstChild) return;
+    const head = h("header", { class: "chart-head" }, this.#title, this.#value, this.#notes, this.#colours);
+    this.append(head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#names), this.#words);
+    this.setAttribute("role", "group");
+  }
+
+  disconnectedCallback() {
+    purge(this.#plot);
+  }
+
+  /** Words instead of a plot. @param {string} words @param {boolean} tall keeps the plot's room, where it will come */
+  showWords(words, tall) {
+    setText(this.#words, words);
+    this.#words.hidden = false;
+    this.classList.toggle("is-empty", !tall);
+    if (tall) return;
+    purge(this.#plot);
+    this.#value.textContent = "";
+    this.#notes.replaceChildren();
+    delete this.#notes.dataset.lines;
+    this.#colours.hidden = this.#label.hidden = true;
+  }
+
+  /**
+   * @param {PlotlyLike} Plotly
+   * @param {Figure} figure
+   * @param {[number, number]} steps
+   * @param {number[]} stepTicks
+   * @param {{left: number, right: number}} margin
+   */
+  draw(Plotly, figure, steps, stepTicks, margin) {
+    this.#words.hidden = true;
+    this.classList.remove("is-empty");
+    if (figure.heat) this.#plot.style.height = `${heatHeight(figure.heat.layers.length)}px`;
+    const height = this.#plot.clientHeight;
+    const frame = { steps, stepTicks, margin: { ...margin, top: TOP_PX, bottom: BOTTOM_PX }, width: this.#plot.clientWidth, height };
+    this.#height = height - TOP_PX - BOTTOM_PX;
+    if (figure.heat) {
+      const span = this.#spanOf(figure, figure.heat, steps);
+      drawHeat(Plotly, this.#plot, figure, frame, span);
+      this.#showColours(span);
+      this.#showNames(figure.heat.layers);
+      return;
+    }
+    const scale = scaleOf(figure, steps, this.#height);
+    const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
+    drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null));
+    this.#showThreshold(scale);
+  }
+
+  /** The colours stay while steps come in, and are fitted again when the map has grown by half. @param {Figure} figure @param {HeatMap} heat @param {[number, number]} steps */
+  #spanOf(figure, heat, steps) {
+    const kept = this.#span;
+    if (kept?.figure === figure && figure.num_appended < kept.until) return kept.span;
+    this.#span = { figure, until: figure.num_appended + Math.max(10, heat.x.length / 2), span: colourSpan(heat, steps) };
+    return this.#span.span;
+  }
+
+  /** @param {import("../lib/scales.js").Scale} scale */
+  #showThreshold({ threshold, ...scale }) {
+    this.#label.hidden = !threshold;
+    if (!threshold) return;
+    const { value, beyond } = threshold;
+    const at = beyond > 0 ? 1 : beyond < 0 ? 0 : heightOf({ threshold, ...scale }, value);
+    setText(this.#label, thresholdLabel(value, beyond));
+    this.#label.style.top = `${TOP_PX + (1 - at) * this.#height}px`;
+    // Above its line, or under it where there is no room above.
+    this.#label.classList.toggle("is-under", at > 0.88);
+  }
+
+  /** @param {[number, number]} span */
+  #showColours([low, high]) {
+    this.#colours.hidden = false;
+    this.#colours.setAttribute("role", "img");
+    const ends = [number(10 ** low, 2), number(10 ** high, 2)];
+    if (this.#colours.dataset.ends === ends.join()) return;
+    this.#colours.dataset.ends = ends.join();
+    this.#colours.setAttribute("aria-label", t("layers.colours", { low: ends[0], high: ends[1] }));
+    this.#colours.replaceChildren(
+      h("span", {}, ends[0]), h("span", { class: "swatch heat" }), h("span", {}, ends[1]),
+      h("span", { class: "swatch blank" }), h("span", {}, t("layers.blank")),
+    );
+  }
+
+  /** As many names as there is room for, the others show in the reading. @param {string[]} layers */
+  #showNames(layers) {
+    const each_px = this.#height / layers.length;
+    const every = Math.ceil(NAME_PX / each_px);
+    const shown = `${each_px} ${layers.join("\n")}`;
+    if (this.#names.dataset.shown === shown) return;
+    this.#names.dataset.shown = shown;
+    this.#names.replaceChildren(
+      ...layers.flatMap((layer, i) => {
+        if (i % every) return [];
+        const name = h("span", { title: layer }, layer);
+        name.style.top = `${TOP_PX + (i + 0.5) * each_px}px`;
+        return [name];
+      }),
+    );
+  }
+
+  /**
+   * Shows the values at a step, or the newest ones.
+   * @param {Figure} figure
+   * @param {number | null} step
+   * @param {number | null} y in pixels of this element, where the pointer is over it
+   * @returns {string} the same in words
+   */
+  read(figure, step, y) {
+    const parts = figure.heat ? this.#heatParts(figure.heat, step, y) : lineParts(figure, step);
+    setText(this.#value, parts.value);
+    const lines = parts.notes.join("\n");
+    if (this.#notes.dataset.lines !== lines) {
+      this.#notes.dataset.lines = lines;
+      this.#notes.replaceChildren(...parts.notes.map((note) => h("span", {}, note)));
+    }
+    this.classList.toggle("is-reading", step !== null);
+    this.classList.toggle("is-marked", parts.marked);
+    const words = [t(`chart.${this.#name}`), parts.value, ...parts.notes].filter(Boolean).join(", ");
+    this.setAttribute("aria-label", words);
+    return words;
+  }
+
+  /** @param {HeatMap} heat @param {number | null} step @param {number | null} y */
+  #heatParts(heat, step, y) {
+    const top = this.#plot.getBoundingClientRect().top - this.getBoundingClientRect().top;
+    const layer = y === null ? -1 : Math.floor(((y - top - TOP_PX) / this.#height) * heat.layers.length);
+    if (step === null || layer < 0 || layer >= heat.layers.length) return { value: "", notes: [t("chart.layers.words")], marked: false };
+    const value = heatAt(heat, layer, step);
+    return { value: Number.isNaN(value) ? t("reading.no.gradient") : number(10 ** value), notes: [heat.layers[layer]], marked: false };
+  }
+}
+
+/** @param {Figure} figure @param {number | null} step */
+function lineParts(figure, step) {
+  const reading = readAt(figure, step ?? Infinity);
+  if (!reading) return { value: "", notes: [], marked: false };
+  const { values, marks } = reading;
+  const show = figure.name === "loss_scale" ? lossScale : figure.name === "loss" ? (/** @type {number} */ value) => number(value, 4) : number;
+  const notes = [];
+  const { band_low, band_high, threshold, lr } = values;
+  if (band_low !== undefined && band_high !== undefined && band_low < band_high) notes.push(t("reading.range", { low: show(band_low), high: show(band_high) }));
+  if (threshold !== undefined && threshold > 0) notes.push(t("reading.max_norm", { value: maxNorm(threshold) }));
+  if (lr !== undefined && !Number.isNaN(lr)) notes.push(t("reading.lr", { value: number(lr, 2) }));
+  const named = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter((mark) => marks.has(mark));
+  if (step !== null) notes.push(...named.map((mark) => t(`reading.${mark}`)));
+  return { value: values.series === undefined ? "" : show(values.series), notes, marked: step !== null && marks.has("nonfinite") };
+}
+
+/** The learning rate keeps its own scale where there is no room for its labels. @param {Figure} figure @param {[number, number]} steps @param {number} height */
+function hiddenRight(figure, steps, height) {
+  const right = rightScaleOf(figure, steps, height);
+  return right && { range: right.range, ticks: { values: [], labels: [] } };
+}
+
+/** @param {number} numLayers */
+function heatHeight(numLayers) {
+  const tallest = Math.min(LAYER_PX.tallest, innerHeight * TALLEST_OF_WINDOW);
+  const each = Math.min(LAYER_PX.most, Math.max(LAYER_PX.least, tallest / numLayers));
+  return Math.round(Math.max(48, numLayers * each)) + TOP_PX + BOTTOM_PX;
+}
+
+export const registerChartRow = () => customElements.define("chart-row", ChartRow);

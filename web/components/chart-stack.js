@@ -1,0 +1,276 @@
+/**
+ * <chart-stack>: all charts of a run over one step axis, with one cross-hair through them. Property `model`.
+ * Event `look`: the view somebody zoomed to.
+ */
+
+import { linearValues } from "../lib/axes.js";
+import { loadPlotly, onThemeChange } from "../lib/charts.js";
+import { h, setText } from "../lib/dom.js";
+import { FIGURES, readAt } from "../lib/figures.js";
+import { integer, stepLabel } from "../lib/format.js";
+import { listenForGestures } from "../lib/gestures.js";
+import { t } from "../lib/texts.js";
+import { ALL, zoomTo } from "../lib/view.js";
+
+/** Live drawing is held back to this, the map to less: it has a hundred times the points. */
+const DRAW_MS = 250;
+const DRAW_MAP_MS = 1_000;
+const STEP_TICK_PX = 96;
+
+export class ChartStack extends HTMLElement {
+  /** @type {import("../lib/run-model.js").RunModel | null} */
+  model = null;
+  #life = new AbortController();
+  #rows = FIGURES.map(newRow);
+  #labels = h("div", { class: "step-labels" });
+  #flag = h("span", { class: "step-flag", hidden: true });
+  #axis = h("div", { class: "step-axis", "aria-hidden": "true" }, h("span", { class: "axis-name" }, t("charts.step")), this.#labels);
+  #hair = h("div", { class: "cross-hair", hidden: true });
+  #selection = h("div", { class: "selection", hidden: true });
+  #spoken = h("p", { class: "visually-hidden", "aria-live": "polite" });
+  #message = h("p", { class: "notice" });
+  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, ...this.#rows, this.#axis, this.#hair, this.#selection, this.#flag);
+  /** @type {PlotlyLike | null} */
+  #plotly = null;
+  #started = false;
+  #frame = 0;
+  #timer = 0;
+  #drawnAt_ms = 0;
+  #mapDrawnAt_ms = 0;
+  /** @type {[number, number]} */
+  #steps = [0, 1];
+  /** @type {number | null} */
+  #step = null;
+  /** @type {number | null} */
+  #y = null;
+
+  connectedCallback() {
+    this.#life = new AbortController();
+    const { signal } = this.#life;
+    this.replaceChildren(this.#message, this.#stack, this.#spoken);
+    for (const what of ["figures", "facts"]) this.model?.addEventListener(what, () => this.#drawSoon(), { signal });
+    this.model?.addEventListener("view", () => this.#drawNow(), { signal });
+    onThemeChange(() => this.#drawNow(), signal);
+    document.addEventListener("visibilitychange", () => this.#drawSoon(), { signal });
+    const resize = new ResizeObserver(() => this.#drawNow());
+    resize.observe(this.#stack);
+    signal.addEventListener("abort", () => resize.disconnect());
+    this.#stack.addEventListener("keydown", (event) => this.#key(event), { signal });
+    listenForGestures(this.#stack, {
+      point: (x, y) => this.#point(x, y),
+      leave: () => this.#pointAtStep(null, null),
+      dragging: (from, to) => this.#showSelection(from, to),
+      select: (from, to) => this.#look(zoomTo(this.#stepAt(from), this.#stepAt(to))),
+      cancel: () => (this.#selection.hidden = true),
+      reset: () => this.#look(ALL),
+    }, signal);
+    this.#draw();
+  }
+
+  disconnectedCallback() {
+    this.#life.abort();
+    cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#timer);
+  }
+
+  /** Loads the drawing library, once the facts have been painted: running it takes most of a second. */
+  startDrawing() {
+    if (this.#started) return;
+    this.#started = true;
+    requestAnimationFrame(() => requestAnimationFrame(async () => {
+      try {
+        this.#plotly = await loadPlotly();
+        this.#drawNow();
+      } catch {
+        this.#started = false;
+        setText(this.#message, t("charts.plotly.failed"));
+        this.#message.hidden = false;
+      }
+    }));
+  }
+
+  #drawSoon() {
+    if (this.#timer || document.hidden) return;
+    const wait_ms = Math.max(0, this.#drawnAt_ms + DRAW_MS - Date.now());
+    this.#timer = window.setTimeout(() => this.#drawNow(false), wait_ms);
+  }
+
+  /** @param {boolean} [withMap] also where the map was drawn a moment ago */
+  #drawNow(withMap = true) {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    if (withMap) this.#mapDrawnAt_ms = 0;
+    cancelAnimationFrame(this.#frame);
+    this.#frame = requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    const { model } = this;
+    const drawable = Boolean(model?.hasSteps);
+    this.#stack.hidden = !drawable;
+    if (!drawable) setText(this.#message, model?.detail ? t("charts.no.steps") : t("charts.loading"));
+    if (this.#plotly || !drawable) this.#message.hidden = drawable;
+    if (!model || !drawable || document.hidden || !this.#stack.clientWidth) return;
+    this.#drawnAt_ms = Date.now();
+    this.#steps = model.shown;
+    const stepTicks = this.#drawAxis();
+    for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
+    this.#showReading();
+  }
+
+  /** @param {import("./chart-row.js").ChartRow} row @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
+  #drawRow(row, model, stepTicks) {
+    const figure = model.figures.get(row.name);
+    const problem = model.figureProblems.get(row.name);
+    if (!figure) row.showWords(problem ? t("chart.error", { reason: problem }) : t("charts.loading"), !problem);
+    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${row.name}`), false);
+    else if (!this.#plotly) row.showWords(t("charts.loading"), true);
+    else {
+      const now_ms = Date.now();
+      if (row.name === "layers") {
+        if (now_ms - this.#mapDrawnAt_ms < DRAW_MAP_MS) return;
+        this.#mapDrawnAt_ms = now_ms;
+      }
+      row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#margin);
+    }
+  }
+
+  /** The step labels, once for all charts. */
+  #drawAxis() {
+    const [first, last] = this.#steps;
+    const { values, spacing } = linearValues(first, Math.max(last, first + 1), Math.max(2, Math.floor(this.#plotWidth / STEP_TICK_PX)), true);
+    const shown = values.filter((step) => step <= last + 0.5);
+    this.#labels.replaceChildren(
+      ...shown.map((step) => {
+        const label = h("span", {}, stepLabel(step, spacing));
+        label.style.left = `${this.#pixelAt(step)}px`;
+        return label;
+      }),
+    );
+    return shown;
+  }
+
+  get #margin() {
+    const style = getComputedStyle(this.#stack);
+    return { left: parseFloat(style.getPropertyValue("--plot-left")), right: parseFloat(style.getPropertyValue("--plot-right")) };
+  }
+
+  get #plotWidth() {
+    const { left, right } = this.#margin;
+    return Math.max(1, this.#stack.clientWidth - left - right);
+  }
+
+  /** @param {number} step */
+  #pixelAt(step) {
+    const [first, last] = this.#steps;
+    return this.#margin.left + ((step - first + 0.5) / (last - first + 1)) * this.#plotWidth;
+  }
+
+  /** @param {number} pixel */
+  #stepAt(pixel) {
+    const [first, last] = this.#steps;
+    const step = first - 0.5 + ((pixel - this.#margin.left) / this.#plotWidth) * (last - first + 1);
+    return Math.min(last, Math.max(first, Math.round(step)));
+  }
+
+  /** The figure whose steps the cross-hair stops at. */
+  get #guide() {
+    return FIGURES.map((name) => this.model?.figures.get(name)).find((figure) => figure && !figure.heat && figure.traces.some((trace) => trace.x.length)) ?? null;
+  }
+
+  /** @param {number} x @param {number} y */
+  #point(x, y) {
+    const { left } = this.#margin;
+    const inside = x >= left - 4 && x <= left + this.#plotWidth + 4;
+    this.#pointAtStep(inside ? this.#stepAt(x) : null, inside ? y : null);
+  }
+
+  /** @param {number | null} step @param {number | null} y */
+  #pointAtStep(step, y) {
+    this.#step = step;
+    this.#y = y;
+    this.#showReading();
+  }
+
+  #showReading() {
+    const reading = this.#step === null || !this.#guide ? null : readAt(this.#guide, this.#step);
+    this.#hair.hidden = this.#flag.hidden = !reading;
+    if (reading) {
+      const pixel = Math.round(this.#pixelAt(Math.max(reading.first, this.#steps[0])));
+      setText(this.#flag, reading.last > reading.first ? `${integer(reading.first)}–${integer(reading.last)}` : integer(reading.first));
+      this.#hair.style.transform = `translateX(${pixel}px)`;
+      // On the side where there is room, clear of the pointer.
+      const onLeft = pixel > this.#margin.left + this.#plotWidth / 2;
+      this.#flag.style.transform = `translate(${pixel + (onLeft ? -8 : 8)}px, ${Math.max(2, (this.#y ?? 0) - 26)}px) translateX(${onLeft ? "-100%" : "0"})`;
+    }
+    const top = this.#stack.getBoundingClientRect().top;
+    const words = this.#rows.flatMap((row) => {
+      const figure = this.model?.figures.get(row.name);
+      if (!figure || !this.model?.draws(row.name)) return [];
+      const y = this.#y === null ? null : this.#y - (row.getBoundingClientRect().top - top);
+      return [row.read(figure, reading ? this.#step : null, y)];
+    });
+    return reading ? `${t("charts.step")} ${this.#flag.textContent}. ${words.join(". ")}` : "";
+  }
+
+  /** @param {number} from @param {number} to */
+  #showSelection(from, to) {
+    const { left } = this.#margin;
+    const [low, high] = [from, to].map((x) => Math.min(left + this.#plotWidth, Math.max(left, x))).sort((a, b) => a - b);
+    this.#selection.hidden = false;
+    this.#selection.style.left = `${low}px`;
+    this.#selection.style.width = `${high - low}px`;
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    const [first, last] = this.#steps;
+    const page = Math.max(1, Math.round((last - first) / 10));
+    const here = this.#step ?? last;
+    /** @type {Record<string, () => void>} */
+    const actions = {
+      ArrowLeft: () => this.#walk(event.shiftKey ? here - page : this.#neighbour(here, -1)),
+      ArrowRight: () => this.#walk(event.shiftKey ? here + page : this.#neighbour(here, 1)),
+      Home: () => this.#walk(first),
+      End: () => this.#walk(last),
+      "+": () => this.#look(zoomTo(here - (here - first) / 2, here + (last - here) / 2)),
+      "-": () => this.#look(zoomTo(first - (last - first) / 2, last + (last - first) / 2)),
+      0: () => this.#look(ALL),
+      Escape: () => this.#pointAtStep(null, null),
+    };
+    actions["="] = actions["+"];
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  /** The next recorded step to one side. @param {number} step @param {-1 | 1} direction */
+  #neighbour(step, direction) {
+    const reading = this.#guide && readAt(this.#guide, step);
+    if (!reading) return step + direction;
+    return direction < 0 ? reading.first - 1 : reading.last + 1;
+  }
+
+  /** @param {number} step */
+  #walk(step) {
+    this.#step = Math.min(this.#steps[1], Math.max(this.#steps[0], step));
+    this.#y = null;
+    setText(this.#spoken, this.#showReading());
+  }
+
+  /** @param {View} view */
+  #look(view) {
+    this.dispatchEvent(new CustomEvent("look", { detail: view, bubbles: true }));
+  }
+}
+
+/** @param {FigureName} name */
+function newRow(name) {
+  const row = h("chart-row");
+  row.name = name;
+  return row;
+}
+
+export const registerChartStack = () => customElements.define("chart-stack", ChartStack);

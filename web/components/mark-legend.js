@@ -1,0 +1,53 @@
+/** <mark-legend>: what the lines and marks of the charts mean; only those that occur. */
+
+import { glyph, h } from "../lib/dom.js";
+import { integer } from "../lib/format.js";
+import { areDense } from "../lib/scales.js";
+import { t } from "../lib/texts.js";
+
+/** Glyphs as the charts draw them. @type {Record<string, string>} */
+const GLYPHS = {
+  clippedDense: "M2 2.5v7M4.700 2.5v7M7.300 2.5v7M10 2.5v7",
+  clipped: "M6 3a3 3 0 1 0 0 6a3 3 0 1 0 0-6z",
+  skipped: "M1.5 2.5h9l-4.500 8z",
+  nonfinite: "M2 3.4L3.400 2 6 4.600 8.600 2 10 3.400 7.400 6 10 8.600 8.600 10 6 7.400 3.400 10 2 8.600 4.600 6z",
+};
+
+export class MarkLegend extends HTMLElement {
+  #shown = "";
+
+  /** @param {Figure | null} norm the norm figure, which has every mark @param {[number, number]} steps on screen */
+  show(norm, steps) {
+    const has = (/** @type {Role} */ role) => norm?.traces.some((trace) => trace.role === role && trace.x.length > 0) ?? false;
+    const bucket = norm && norm.bucket_steps > 1 ? norm.bucket_steps : 0;
+    const marks = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter(has);
+    const clipped = norm?.traces.find((trace) => trace.role === "clipped");
+    const dense = clipped !== undefined && areDense(clipped, steps);
+    const shown = JSON.stringify([bucket, has("threshold"), marks, dense]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.setAttribute("role", "list");
+    this.setAttribute("aria-label", t("legend"));
+    this.replaceChildren(
+      item("line series", bucket ? t("norm.mean") : t("norm.exact")),
+      ...(bucket ? [item("band", t("norm.range", { bucket: integer(bucket) }))] : []),
+      ...(has("threshold") ? [item("line threshold", t("norm.threshold"))] : []),
+      ...marks.map((role) => markItem(role, dense)),
+    );
+  }
+}
+
+/** @param {string} swatch @param {string} words */
+function item(swatch, words) {
+  return h("span", { class: "legend-item", role: "listitem" }, h("span", { class: `swatch ${swatch}`, "aria-hidden": "true" }), words);
+}
+
+/** @param {"clipped" | "skipped" | "nonfinite"} role @param {boolean} dense */
+function markItem(role, dense) {
+  const asLines = dense && role === "clipped";
+  const mark = h("span", { class: `mark ${role}` });
+  mark.append(glyph(GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines }));
+  return h("span", { class: "legend-item", role: "listitem" }, mark, t(`norm.${role}`));
+}
+
+export const registerMarkLegend = () => customElements.define("mark-legend", MarkLegend);

@@ -1,0 +1,77 @@
+/** <run-facts>: the numbers that matter, in words; there before any chart is. Diagnosis will add its verdicts here. */
+
+import { h, setText } from "../lib/dom.js";
+import { integer, log2Exactly, lossScale, maxNorm, NOTHING, number, percent, powerOfTwo } from "../lib/format.js";
+import { t } from "../lib/texts.js";
+
+/** @typedef {"norm" | "clipped" | "skipped" | "scale" | "nonfinite" | "loss"} FactName */
+
+/** @type {FactName[]} */
+const FACTS = ["norm", "clipped", "skipped", "scale", "nonfinite", "loss"];
+
+export class RunFacts extends HTMLElement {
+  #tiles = new Map(FACTS.map((name) => [name, tile(name)]));
+  #dropped = h("p", { class: "warning-line", role: "note" });
+
+  connectedCallback() {
+    if (this.firstChild) return;
+    this.append(h("dl", { class: "facts" }, ...[...this.#tiles.values()].map(({ element }) => element)), this.#dropped);
+  }
+
+  /** @param {StepCounts} facts of the stream on screen @param {RunDetail} run */
+  show(facts, run) {
+    this.#showDropped(run.attempts);
+    const { last, num_steps } = facts;
+    if (!num_steps) {
+      for (const name of FACTS) this.#set(name, NOTHING, [t("fact.none")]);
+      return;
+    }
+    const policyKnown = last.max_norm !== null && last.max_norm !== undefined;
+    const coef = last.clip_coef === null || last.clip_coef === undefined ? [] : [t("fact.norm.coef", { coef: number(last.clip_coef) })];
+    this.#set("norm", number(last.grad_norm_before_clip), [policyKnown ? t("fact.norm.threshold", { max_norm: maxNorm(/** @type {number} */ (last.max_norm)) }) : t("fact.norm.no.threshold"), ...coef]);
+    const clips = policyKnown || facts.num_clipped > 0;
+    this.#set("clipped", clips ? percent(facts.num_clipped, num_steps) : NOTHING, [clips ? t("fact.clipped.of", { clipped: integer(facts.num_clipped), all: integer(num_steps) }) : t("fact.clipped.unknown")]);
+    this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
+    this.#showScale(last.loss_scale);
+    this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some") : t("fact.nonfinite.none")], facts.num_nonfinite > 0);
+    this.#set("loss", number(last.loss, 4), [last.loss === null || last.loss === undefined ? t("fact.loss.none") : t("fact.loss.words")]);
+  }
+
+  /** @param {number | null | undefined} scale */
+  #showScale(scale) {
+    if (scale === null || scale === undefined) {
+      this.#set("scale", t("fact.scale.none"), [t("fact.scale.none.words")]);
+      return;
+    }
+    const value = lossScale(scale);
+    const exponent = log2Exactly(scale);
+    const other = exponent === null ? "" : value === powerOfTwo(exponent) ? number(scale, 8) : powerOfTwo(exponent);
+    this.#set("scale", value, [other]);
+  }
+
+  /** @param {Attempt[]} attempts */
+  #showDropped(attempts) {
+    const list = attempts.flatMap(({ number, dropped }) =>
+      Object.entries(dropped).filter(([, count]) => count > 0).map(([reason, count]) => t("run.dropped.one", { count: integer(count), number, reason })),
+    );
+    this.#dropped.hidden = !list.length;
+    setText(this.#dropped, list.length ? t("run.dropped", { list: list.join(", ") }) : "");
+  }
+
+  /** @param {FactName} name @param {string} value @param {string[]} lines @param {boolean} [alarming] */
+  #set(name, value, lines, alarming = false) {
+    const shown = /** @type {ReturnType<typeof tile>} */ (this.#tiles.get(name));
+    setText(shown.value, value);
+    setText(shown.words, lines.join("\n"));
+    shown.element.classList.toggle("is-critical", alarming);
+  }
+}
+
+/** @param {FactName} name */
+function tile(name) {
+  const value = h("dd", { class: "fact-value" });
+  const words = h("dd", { class: "fact-words" });
+  return { element: h("div", { class: `card fact ${name}` }, h("dt", {}, t(`fact.${name}`)), value, words), value, words };
+}
+
+export const registerRunFacts = () => customElements.define("run-facts", RunFacts);

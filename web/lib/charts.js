@@ -1,0 +1,273 @@
+/** The only file that touches Plotly: loads it, gives roles their colours by theme, draws. */
+
+import { areDense, indexesOnScreen } from "./scales.js";
+import { indexAt } from "./arrays.js";
+
+/** @typedef {ReturnType<typeof readTokens>} Tokens */
+/**
+ * @typedef {object} Frame what all charts of a run share, and the scale of one
+ * @property {[number, number]} steps first and last on screen
+ * @property {number[]} stepTicks
+ * @property {{left: number, right: number, top: number, bottom: number}} margin
+ * @property {number} width
+ * @property {number} height
+ */
+
+/** @type {Promise<PlotlyLike> | null} */
+let loading = null;
+/** @type {Tokens | null} */
+let tokens = null;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.addEventListener("change", () => (tokens = null));
+
+/** Plotly, loaded at first use: running it takes most of a second, so facts must be on screen before. */
+export function loadPlotly() {
+  loading ??= new Promise((resolve, reject) => {
+    const address = document.querySelector("meta[name=plotly]")?.getAttribute("content") ?? "";
+    const script = document.createElement("script");
+    script.src = address;
+    script.async = true;
+    script.addEventListener("load", () => (window.Plotly ? resolve(window.Plotly) : reject(new Error("plotly.min.js holds no Plotly"))));
+    script.addEventListener("error", () => {
+      loading = null;
+      script.remove();
+      reject(new Error("plotly.min.js did not load"));
+    });
+    document.head.append(script);
+  });
+  return loading;
+}
+
+/** Starts the download without running it. */
+export function fetchPlotlyEarly() {
+  const address = document.querySelector("meta[name=plotly]")?.getAttribute("content");
+  if (!address || loading || document.querySelector("link[data-plotly]")) return;
+  const link = document.createElement("link");
+  link.rel = "preload";
+  link.as = "script";
+  link.href = address;
+  link.dataset.plotly = "";
+  document.head.append(link);
+}
+
+/** @param {() => void} listener @param {AbortSignal} signal */
+export function onThemeChange(listener, signal) {
+  dark.addEventListener("change", listener, { signal });
+}
+
+function readTokens() {
+  const style = getComputedStyle(document.documentElement);
+  const read = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
+  return {
+    series: read("series"),
+    warning: read("warning"),
+    critical: read("critical"),
+    muted: read("muted"),
+    text: read("text"),
+    surface: read("surface"),
+    grid: read("grid"),
+    heat: [0, 1, 2, 3, 4].map((i) => read(`heat-${i}`)),
+    font: getComputedStyle(document.body).fontFamily,
+    fontSize: Math.round(0.6875 * parseFloat(style.fontSize)),
+  };
+}
+
+/** @param {string} hex `#rrggbb` @param {number} alpha */
+function translucent(hex, alpha) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  return `rgba(${r}, ${g}, ${b}, ${alpha})`;
+}
+
+/**
+ * @param {PlotlyLike} Plotly
+ * @param {HTMLElement} element
+ * @param {Figure} figure
+ * @param {Frame} frame
+ * @param {import("./scales.js").Scale} scale
+ * @param {{range: [number, number], ticks: import("./axes.js").Ticks} | null} right
+ */
+export function drawLines(Plotly, element, figure, frame, scale, right) {
+  tokens ??= readTokens();
+  const theme = tokens;
+  const lines = figure.traces.filter((trace) => trace.role !== "band_low" && trace.role !== "band_high");
+  const data = [...band(figure, frame, theme), ...lines.map((trace) => styledTrace(trace, frame, theme))];
+  const layout = {
+    ...sharedLayout(frame, tokens),
+    yaxis: yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, tokens),
+    yaxis2: {
+      ...(right ? yAxis(right.range, right.ticks, false, tokens) : { range: [0, 1], visible: false }),
+      overlaying: "y",
+      side: "right",
+      showgrid: false,
+      tickmode: "array",
+      fixedrange: true,
+    },
+  };
+  return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
+}
+
+/**
+ * @param {PlotlyLike} Plotly
+ * @param {HTMLElement} element
+ * @param {Figure} figure
+ * @param {Frame} frame
+ * @param {[number, number]} span of the colours, in log10
+ */
+export function drawHeat(Plotly, element, figure, frame, span) {
+  tokens ??= readTokens();
+  const { heat } = figure;
+  if (!heat) return Promise.resolve(null);
+  const from = Math.max(0, indexAt(heat.x, frame.steps[0]));
+  const to = indexAt(heat.x, frame.steps[1]) + 1;
+  const numColours = tokens.heat.length - 1;
+  const data = [
+    {
+      type: "heatmap",
+      x: edges(heat, from, to),
+      y: heat.layers.map((_, i) => i),
+      z: heat.z.map((row) => row.slice(from, to)),
+      zmin: span[0],
+      zmax: span[1],
+      colorscale: tokens.heat.map((colour, i) => [i / numColours, colour]),
+      showscale: false,
+      hoverinfo: "skip",
+    },
+    ...figure.traces.map((trace) => styledTrace(trace, frame, /** @type {Tokens} */ (tokens))),
+  ];
+  const layout = {
+    ...sharedLayout(frame, tokens),
+    yaxis: { range: [heat.layers.length - 0.5, -0.5], visible: false, fixedrange: true },
+  };
+  return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
+}
+
+/** @param {HTMLElement} element */
+export function purge(element) {
+  window.Plotly?.purge(element);
+}
+
+/** A cell covers the steps of its bucket, half a step before the first to half a step behind the last. @param {HeatMap} heat @param {number} from @param {number} to */
+function edges(heat, from, to) {
+  const starts = heat.x.slice(from, to).map((step) => step - 0.5);
+  starts.push(heat.x[to - 1] + heat.bucket_steps - 0.5);
+  return starts;
+}
+
+/** @param {Frame} frame @param {Tokens} theme */
+function sharedLayout(frame, theme) {
+  const { left, right, top, bottom } = frame.margin;
+  return {
+    width: frame.width,
+    height: frame.height,
+    margin: { l: left, r: right, t: top, b: bottom, pad: 0, autoexpand: false },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: theme.font, size: theme.fontSize, color: theme.muted },
+    showlegend: false,
+    hovermode: false,
+    dragmode: false,
+    xaxis: {
+      type: "linear",
+      range: [frame.steps[0] - 0.5, frame.steps[1] + 0.5],
+      tickmode: "array",
+      tickvals: frame.stepTicks,
+      showticklabels: false,
+      ticks: "",
+      gridcolor: theme.grid,
+      zeroline: false,
+      showline: false,
+      fixedrange: true,
+    },
+  };
+}
+
+/** @param {number[]} range @param {import("./axes.js").Ticks} ticks @param {boolean} log @param {Tokens} theme */
+function yAxis(range, ticks, log, theme) {
+  return {
+    type: log ? "log" : "linear",
+    range,
+    tickmode: "array",
+    tickvals: ticks.values,
+    ticktext: ticks.labels,
+    tickfont: { size: theme.fontSize, color: theme.muted },
+    ticks: "",
+    ticklabelstandoff: 6,
+    ticklabeloverflow: "allow",
+    gridcolor: theme.grid,
+    zeroline: false,
+    fixedrange: true,
+  };
+}
+
+/**
+ * Smallest to largest as closed shapes, one per stretch without a gap: `tonexty` would draw across the gaps.
+ * @param {Figure} figure
+ * @param {Frame} frame
+ * @param {Tokens} theme
+ */
+function band(figure, frame, theme) {
+  const low = figure.traces.find((trace) => trace.role === "band_low");
+  const high = figure.traces.find((trace) => trace.role === "band_high");
+  if (!low || !high) return [];
+  const [from, to] = indexesOnScreen(low, frame.steps);
+  /** @type {number[]} */
+  const x = [];
+  /** @type {number[]} */
+  const y = [];
+  let start = from;
+  for (let i = from; i <= Math.min(to, low.x.length - 1) + 1; i++) {
+    if (i < low.x.length && i <= to && Number.isFinite(low.y[i]) && Number.isFinite(high.y[i])) continue;
+    if (i > start) {
+      x.push(...low.x.slice(start, i), ...low.x.slice(start, i).reverse(), NaN);
+      y.push(...high.y.slice(start, i), ...low.y.slice(start, i).reverse(), NaN);
+    }
+    start = i + 1;
+  }
+  const colour = translucent(theme.series, 0.2);
+  return [{ type: "scatter", mode: "lines", x, y, fill: "toself", fillcolor: colour, line: { width: 0.5, color: colour }, hoverinfo: "skip" }];
+}
+
+/** @param {Trace} trace @param {Frame} frame @param {Tokens} theme */
+function styledTrace(trace, frame, theme) {
+  const [from, to] = indexesOnScreen(trace, frame.steps);
+  const x = trace.x.slice(from, Math.min(trace.x.length, to + 1));
+  const y = trace.y.slice(from, Math.min(trace.y.length, to + 1));
+  if (trace.role === "clipped" && areDense(trace, frame.steps)) return clippedAlongTheEdge(x, theme);
+  return { type: "scatter", x, y, yaxis: trace.axis, hoverinfo: "skip", ...styleOf(trace, x.length, theme) };
+}
+
+/** @param {number[]} x @param {Tokens} theme */
+function clippedAlongTheEdge(x, theme) {
+  const marker = { symbol: "line-ns-open", color: theme.warning, size: 6, opacity: 0.55, line: { width: 1, color: theme.warning } };
+  return { type: "scatter", mode: "markers", x, y: x.map(() => 0.02), yaxis: "y2", hoverinfo: "skip", cliponaxis: false, marker };
+}
+
+/** @param {Trace} trace @param {number} count @param {Tokens} theme */
+function styleOf(trace, count, theme) {
+  const { shape } = trace;
+  const few = count <= 60;
+  const line = (/** @type {string} */ color, /** @type {number} */ width, dash = "solid") => ({
+    mode: few ? "lines+markers" : "lines",
+    line: { color, width, dash, shape },
+    marker: { color, size: count === 1 ? 6 : 4 },
+  });
+  switch (trace.role) {
+    case "threshold":
+      return { ...line(theme.warning, 1.5), mode: count === 1 ? "markers" : "lines" };
+    case "lr":
+      return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
+    case "clipped":
+      return marks("circle", theme.warning, few ? 6 : 5, 0.9);
+    case "skipped":
+      return marks("triangle-down", theme.text, 8, 1);
+    case "nonfinite":
+      return marks("x", theme.critical, 8, 1);
+    default:
+      return line(theme.series, 1.5);
+  }
+}
+
+/** @param {string} symbol @param {string} color @param {number} size @param {number} opacity */
+function marks(symbol, color, size, opacity) {
+  return { mode: "markers", cliponaxis: false, marker: { symbol, color, size, opacity, line: { width: 0 } } };
+}

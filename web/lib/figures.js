@@ -1,0 +1,169 @@
+/** Figures decoded, grown by live ticks and read at a step; pure. */
+
+import { bytesOf, indexAt, numbers, rows, words } from "./arrays.js";
+
+/** @type {FigureName[]} in the order they stand on the page */
+export const FIGURES = ["norm", "clip_coef", "loss", "loss_scale", "layers"];
+
+/** The column a figure is about: where it comes to hold values, an empty figure is worth reading again. */
+const MAIN_COLUMN = { norm: "grad_norm_before_clip", clip_coef: "clip_coef", loss: "loss", loss_scale: "loss_scale" };
+
+/** Marks stand on an axis of their own from 0 to 1: not finite at the very top, skipped just below. */
+const MARK_HEIGHT = { nonfinite: 1, skipped: 0.94 };
+
+/** @param {EncodedFigure} encoded @returns {Figure} */
+export function decodeFigure(encoded) {
+  const heat = encoded.data.find((trace) => trace.role === "heat");
+  const layers = heat ? words(heat.y) : [];
+  const { yaxis } = encoded.layout;
+  return {
+    name: encoded.name,
+    position: encoded.position,
+    bucket_steps: encoded.bucket_steps || 1,
+    first_step: encoded.first_step,
+    last_step: encoded.last_step,
+    log: yaxis?.type === "log",
+    range: yaxis?.range && yaxis.type !== "log" ? yaxis.range : null,
+    traces: encoded.data.filter((trace) => trace.role !== "heat").map((trace) => decodeTrace(trace, heat ? layers : null)),
+    heat: heat ? { x: numbers(heat.x), layers, z: rows(heat.z), bucket_steps: encoded.bucket_steps || 1, floor: heat.zmin ?? -12 } : null,
+    num_appended: 0,
+  };
+}
+
+/** @param {EncodedTrace} trace @param {string[] | null} layers where y names layers, it becomes their index @returns {Trace} */
+function decodeTrace(trace, layers) {
+  return {
+    role: trace.role,
+    key: trace.key,
+    x: numbers(trace.x),
+    y: layers ? words(trace.y).map((name) => layers.indexOf(name)) : numbers(trace.y),
+    axis: trace.yaxis === "y2" ? "y2" : "y",
+    shape: trace.line?.shape === "hv" ? "hv" : "linear",
+    live: trace.live ?? null,
+  };
+}
+
+/** Whether there is a line or a map to draw. @param {Figure} figure */
+export function hasValues(figure) {
+  if (figure.heat) return figure.heat.x.length > 0 && figure.heat.layers.length > 0;
+  return figure.traces.some((trace) => isLine(trace) && trace.y.some(Number.isFinite));
+}
+
+/** @param {Trace} trace */
+function isLine(trace) {
+  return trace.role === "series" || trace.role === "lr" || trace.role === "threshold" || trace.role === "band_high";
+}
+
+/** The last step a figure holds, −1 for none. @param {Figure} figure */
+export function lastStep(figure) {
+  const x = figure.heat?.x ?? figure.traces.find(isLine)?.x ?? [];
+  return x.length ? x[x.length - 1] : -1;
+}
+
+/**
+ * Appends a tick's steps up to `last`.
+ * @param {Figure} figure
+ * @param {Tick} tick
+ * @param {number} last
+ * @returns {boolean} false where the figure cannot be grown and must be read again
+ */
+export function extendFigure(figure, tick, last) {
+  if (figure.name === "layers") return extendHeat(figure, tick, last);
+  const { steps } = tick;
+  if (!hasValues(figure)) return !hasNews(figure.name, steps);
+  if (steps.step.length && steps.step[0] <= lastStep(figure)) return false;
+  for (let i = 0; i < steps.step.length; i++) {
+    if (steps.step[i] > last) break;
+    for (const trace of figure.traces) appendStep(trace, steps, i);
+    figure.num_appended++;
+  }
+  return true;
+}
+
+/** @param {Exclude<FigureName, "layers">} name @param {Tick["steps"]} steps */
+function hasNews(name, steps) {
+  return (steps[MAIN_COLUMN[name]] ?? []).some((value) => value !== null);
+}
+
+/** @param {Trace} trace @param {Tick["steps"]} steps @param {number} i */
+function appendStep(trace, steps, i) {
+  const rule = trace.live;
+  if (!rule || (rule.where && !steps[rule.where]?.[i])) return;
+  const recorded = rule.y ? (steps[rule.y]?.[i] ?? NaN) : (MARK_HEIGHT[/** @type {"skipped"} */ (trace.role)] ?? 1);
+  if (rule.where && Number.isNaN(recorded)) return;
+  trace.x.push(steps.step[i]);
+  trace.y.push(Number(recorded));
+}
+
+/** @param {Figure} figure @param {Tick} tick @param {number} last */
+function extendHeat(figure, tick, last) {
+  const { heat } = figure;
+  if (!tick.layers) return true;
+  if (!heat || !hasValues(figure)) return false;
+  const norms = new Float32Array(bytesOf(tick.layers.norms).buffer);
+  if (norms.length !== heat.layers.length) return false;
+  // A tick brings the layers of its last step only: where an earlier one was not finite, ask for the whole.
+  if (tick.steps.nonfinite?.slice(0, -1).some(Boolean)) return false;
+  const { step } = tick.layers;
+  if (step > last) return true;
+  const end = heat.x.length - 1;
+  if (step < heat.x[end]) return false;
+  const opens = step >= heat.x[end] + heat.bucket_steps;
+  if (opens) heat.x.push(step - (step % heat.bucket_steps));
+  appendNorms(figure, heat, norms, opens);
+  figure.num_appended++;
+  return true;
+}
+
+/** @param {Figure} figure @param {HeatMap} heat @param {Float32Array} norms @param {boolean} opens a new bucket */
+function appendNorms(figure, heat, norms, opens) {
+  const end = heat.x.length - 1;
+  const marks = figure.traces.find((trace) => trace.role === "nonfinite");
+  norms.forEach((norm, layer) => {
+    // A norm of zero is not "no gradient": it stands at the lower end of the colours.
+    const value = Number.isFinite(norm) && norm >= 0 ? Math.max(Math.log10(norm), heat.floor) : NaN;
+    const row = heat.z[layer];
+    row[end] = opens || Number.isNaN(row[end]) ? value : Math.max(row[end], Number.isNaN(value) ? -Infinity : value);
+    if (Number.isFinite(norm) || !marks) return;
+    marks.x.push(heat.x[end]);
+    marks.y.push(layer);
+  });
+}
+
+/**
+ * What a figure says at a step: a value per role (NaN where nothing was recorded), and the marks in its bucket.
+ * @typedef {{first: number, last: number, values: Partial<Record<Role, number>>, marks: Set<Role>}} Reading
+ * @param {Figure} figure
+ * @param {number} step
+ * @returns {Reading | null}
+ */
+export function readAt(figure, step) {
+  const lines = figure.traces.filter((trace) => trace.live?.where === undefined || trace.live?.where === null);
+  const main = lines.find((trace) => trace.role === "series") ?? lines[0];
+  const i = main ? indexAt(main.x, step) : -1;
+  if (!main || i < 0) return null;
+  const first = main.x[i];
+  const next = main.x[i + 1] ?? Infinity;
+  const last = Math.min(next, first + bucketAt(figure, first)) - 1;
+  /** @type {Reading} */
+  const reading = { first, last: Math.max(first, last), values: {}, marks: new Set() };
+  for (const trace of figure.traces) {
+    const at = indexAt(trace.x, reading.last);
+    if (at < 0 || trace.x[at] < first) continue;
+    if (trace.axis === "y2" && trace.role !== "lr") reading.marks.add(trace.role);
+    else if (trace.role === "clipped") reading.marks.add("clipped");
+    else reading.values[trace.role] = trace.y[at];
+  }
+  return reading;
+}
+
+/** Live steps stand alone behind the buckets. @param {Figure} figure @param {number} first */
+function bucketAt(figure, first) {
+  return figure.num_appended && figure.last_step !== null && first > figure.last_step ? 1 : figure.bucket_steps;
+}
+
+/** A layer's log10 norm at a step, NaN where there is none. @param {HeatMap} heat @param {number} layer @param {number} step */
+export function heatAt(heat, layer, step) {
+  const i = indexAt(heat.x, step);
+  return i < 0 ? NaN : (heat.z[layer]?.[i] ?? NaN);
+}

@@ -1,0 +1,62 @@
+/** Which page the address names, and moving between pages without a reload. */
+
+/** @typedef {{page: "runs"} | {page: "run", runId: string} | {page: "nowhere"}} Route */
+
+/** @param {string} path @returns {Route} */
+export function routeOf(path) {
+  if (path === "/") return { page: "runs" };
+  const match = /^\/runs\/([^/]+)\/?$/.exec(path);
+  return match ? { page: "run", runId: decodeURIComponent(match[1]) } : { page: "nowhere" };
+}
+
+/** @param {string} runId */
+export function runPath(runId) {
+  return `/runs/${encodeURIComponent(runId)}`;
+}
+
+/**
+ * Calls back with each new route: now, on links within the page, on back and forward.
+ * @param {(route: Route) => void} show
+ */
+export function start(show) {
+  addEventListener("popstate", () => show(routeOf(location.pathname)));
+  document.addEventListener("click", (event) => {
+    const link = event.target instanceof Element ? event.target.closest("a") : null;
+    if (!link || !isPlainClick(event) || !staysHere(link)) return;
+    event.preventDefault();
+    history.pushState(null, "", link.href);
+    scrollTo(0, 0);
+    show(routeOf(location.pathname));
+  });
+  show(routeOf(location.pathname));
+}
+
+/** @param {MouseEvent} event */
+function isPlainClick(event) {
+  return !event.defaultPrevented && event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
+}
+
+/** @param {HTMLAnchorElement} link */
+function staysHere(link) {
+  if (link.origin !== location.origin || link.target || link.hasAttribute("download")) return false;
+  if (link.hash && link.pathname === location.pathname) return false;
+  return routeOf(link.pathname).page !== "nowhere";
+}
+
+/**
+ * Writes what is shown into the address, so that it can be sent to someone. Null removes.
+ * @param {Record<string, string | number | null>} values
+ */
+export function rememberInAddress(values) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value === null) url.searchParams.delete(name);
+    else url.searchParams.set(name, String(value));
+  }
+  history.replaceState(history.state, "", url);
+}
+
+/** @returns {URLSearchParams} */
+export function addressValues() {
+  return new URLSearchParams(location.search);
+}

@@ -1,0 +1,280 @@
+/** One run as its page shows it: facts and figures read once, then grown by the live stream. */
+
+import { ApiError, getFigure, getRun } from "./api.js";
+import { everySecond, serverNow } from "./clock.js";
+import { decodeFigure, extendFigure, FIGURES, hasValues, lastStep } from "./figures.js";
+import { stream } from "./stream.js";
+import { rangeToRead, stepsOnScreen } from "./view.js";
+
+/** Appended live steps after which a figure is read again: buckets draw faster than single steps. */
+const MOST_APPENDED = 2_000;
+const READ_AGAIN_MS = 1_000;
+/** A quiet run is asked about again: silence comes without a message. */
+const QUIET_S = 20;
+const ASK_AGAIN_S = 10;
+
+/**
+ * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps), `gone` (deleted).
+ */
+export class RunModel extends EventTarget {
+  /** @type {RunDetail | null} */
+  detail = null;
+  /** @type {ApiError | null} why there is no detail */
+  problem = null;
+  deleted = false;
+  /** @type {Map<FigureName, Figure>} */
+  figures = new Map();
+  /** @type {Map<FigureName, string>} */
+  figureProblems = new Map();
+
+  #signal = new AbortController().signal;
+  #reading = new AbortController();
+  #generation = 0;
+  /** @type {{position: number, tick: Tick}[]} ticks since the read under way began: its figures may not hold them */
+  #pending = [];
+  #numReads = 0;
+  #coveredFrom = 0;
+  #asked_s = 0;
+  /** @type {Set<FigureName>} */
+  #wanted = new Set();
+  #timer = 0;
+  #readAt_ms = 0;
+
+  /**
+   * @param {string} runId
+   * @param {{stream: string | null, attempt: number | null, view: View}} selection
+   */
+  constructor(runId, { stream, attempt, view }) {
+    super();
+    this.runId = runId;
+    this.chosenStream = stream;
+    this.attempt = attempt;
+    this.view = view;
+  }
+
+  /** @param {AbortSignal} signal ends everything this model does */
+  async start(signal) {
+    this.#signal = signal;
+    signal.addEventListener("abort", () => {
+      this.#reading.abort();
+      clearTimeout(this.#timer);
+    });
+    await this.readDetail();
+    if (signal.aborted) return;
+    stream().watchRun(this.runId, this.detail?.position ?? 0, (message) => this.#hear(message), signal);
+    everySecond(() => this.#askIfQuiet(), signal);
+    this.#readFigures(FIGURES);
+  }
+
+  /** The stream on screen. */
+  get stream() {
+    const names = this.detail?.streams ?? [];
+    if (this.chosenStream && names.includes(this.chosenStream)) return this.chosenStream;
+    return names.includes("main") ? "main" : (names[0] ?? "main");
+  }
+
+  /** Counts and newest values of the stream on screen. */
+  get facts() {
+    if (!this.detail) return null;
+    return this.detail.streams.length > 1 ? (this.detail.streams_detail[this.stream] ?? this.detail) : this.detail;
+  }
+
+  /** What the hook said of the stream on screen. @returns {StreamRecord} */
+  get record() {
+    return this.detail?.streams_detail[this.stream]?.record ?? {};
+  }
+
+  get hasSteps() {
+    return this.figures.size > 0 || (this.facts?.num_steps ?? 0) > 0;
+  }
+
+  /** First and last step on screen. */
+  get shown() {
+    const known = [...this.figures.values()];
+    const oldest = Math.min(...known.map((figure) => figure.first_step ?? Infinity));
+    const newest = Math.max(...known.map((figure) => Math.max(lastStep(figure), figure.last_step ?? -1)), 0);
+    return stepsOnScreen(this.view, Number.isFinite(oldest) ? oldest : 0, newest);
+  }
+
+  async readDetail() {
+    this.#asked_s = serverNow();
+    try {
+      this.detail = await getRun(this.runId, this.#signal);
+      this.problem = null;
+    } catch (error) {
+      if (this.#signal.aborted) return;
+      this.problem = error instanceof ApiError ? error : new ApiError(String(error), 0);
+    }
+    this.#say("facts");
+  }
+
+  /** @param {View} view */
+  setView(view) {
+    this.view = view;
+    this.#say("view");
+    this.#readFigures(FIGURES);
+  }
+
+  /** @param {{stream?: string, attempt?: number | null}} selection */
+  select({ stream, attempt }) {
+    if (stream !== undefined) this.chosenStream = stream;
+    if (attempt !== undefined) this.attempt = attempt;
+    this.figures.clear();
+    this.#say("facts");
+    this.#say("figures");
+    this.#readFigures(FIGURES);
+  }
+
+  /** After an error. */
+  async retry() {
+    await this.readDetail();
+    this.#readFigures(FIGURES);
+  }
+
+  /** @param {readonly FigureName[]} names */
+  async #readFigures(names) {
+    clearTimeout(this.#timer);
+    this.#wanted.clear();
+    if (!this.detail || !this.hasSteps) return;
+    this.#readAt_ms = Date.now();
+    if (names.length === FIGURES.length) {
+      // A whole read makes those under way idle; a read of one chart must not end theirs.
+      this.#reading.abort();
+      this.#reading = new AbortController();
+      this.#generation++;
+      this.#numReads = 0;
+      this.#pending = [];
+    }
+    const generation = this.#generation;
+    this.#numReads++;
+    await Promise.all(names.map((name) => this.#readFigure(name, generation)));
+    if (generation === this.#generation && --this.#numReads === 0) this.#pending = [];
+  }
+
+  /** @param {FigureName} name @param {number} generation */
+  async #readFigure(name, generation) {
+    const query = {
+      stream: this.stream,
+      attempt: this.attempt,
+      ...rangeToRead(this.view, this.facts?.last_step ?? null),
+    };
+    try {
+      const figure = decodeFigure(await getFigure(this.runId, name, query, this.#reading.signal));
+      if (generation !== this.#generation || this.#signal.aborted) return;
+      this.figures.set(name, figure);
+      this.figureProblems.delete(name);
+      if (figure.position < this.#coveredFrom) this.#readSoon([name]);
+      for (const { position, tick } of this.#pending) this.#extend(figure, position, tick);
+    } catch (error) {
+      if (generation !== this.#generation || this.#signal.aborted) return;
+      this.figureProblems.set(name, error instanceof Error ? error.message : String(error));
+    }
+    this.#say("figures");
+  }
+
+  /** Reads again, at most once a second, all that was asked for until then. @param {readonly FigureName[]} names */
+  #readSoon(names) {
+    for (const name of names) this.#wanted.add(name);
+    clearTimeout(this.#timer);
+    const wait_ms = Math.max(0, this.#readAt_ms + READ_AGAIN_MS - Date.now());
+    this.#timer = window.setTimeout(() => this.#readFigures([...this.#wanted]), wait_ms);
+  }
+
+  /** @param {FromHub} message */
+  #hear(message) {
+    if (message.kind === "hello") this.#heardHello();
+    if (message.kind === "covered" && message.runs.includes(this.runId)) this.#heardCovered(message.position);
+    if (message.kind !== "event") return;
+    if (message.event === "tick") this.#heardTick(message.position, message.payload);
+    if (message.event === "run") this.#heardSummary(message.payload);
+    if (message.event === "stale") this.#heardStale();
+    if (message.event === "deleted") {
+      this.deleted = true;
+      this.#say("gone");
+    }
+  }
+
+  #heardHello() {
+    if (!this.detail) this.retry();
+    else if (this.figureProblems.size) this.#readSoon([...this.figureProblems.keys()]);
+  }
+
+  /** @param {number} position */
+  #heardCovered(position) {
+    this.#coveredFrom = position;
+    if ([...this.figures.values()].some((figure) => figure.position < position)) this.#heardStale();
+  }
+
+  async #heardStale() {
+    await this.readDetail();
+    this.#readSoon(FIGURES);
+  }
+
+  /** @param {RunSummary} summary */
+  #heardSummary(summary) {
+    if (!this.detail) return;
+    const before = this.detail;
+    const firstSteps = !this.hasSteps && summary.num_steps > 0;
+    this.detail = { ...before, ...summary };
+    if (firstSteps || summary.streams.length !== before.streams.length || summary.status !== before.status) this.#heardStale();
+    this.#say("facts");
+  }
+
+  /** @param {number} position @param {Tick} tick */
+  #heardTick(position, tick) {
+    if (!this.detail) return;
+    this.#count(position, tick);
+    this.#heardSummary(tick.summary);
+    if (tick.attempt > Math.max(0, ...this.detail.attempts.map((attempt) => attempt.number))) this.#heardStale();
+    if (tick.stream !== this.stream || (this.attempt !== null && tick.attempt !== this.attempt)) return;
+    if (!this.view.follow && this.view.last === null) return;
+    if (this.#numReads) this.#pending.push({ position, tick });
+    for (const figure of this.figures.values()) this.#extend(figure, position, tick);
+    this.#say("figures");
+  }
+
+  /** @param {Figure} figure @param {number} position @param {Tick} tick */
+  #extend(figure, position, tick) {
+    if (position <= figure.position) return;
+    figure.position = position;
+    const grown = extendFigure(figure, tick, this.view.last ?? Infinity);
+    if (!grown || figure.num_appended > MOST_APPENDED) this.#readSoon([figure.name]);
+  }
+
+  /** Where there are several streams the summary's counts are sums: each stream is counted here. @param {number} position @param {Tick} tick */
+  #count(position, tick) {
+    const facts = this.detail?.streams_detail[tick.stream];
+    if (!facts || !this.detail || position <= this.detail.position) return;
+    this.detail.position = position;
+    const count = (/** @type {string} */ name) => (tick.steps[name] ?? []).filter(Boolean).length;
+    const num_steps = tick.steps.step.length;
+    facts.num_steps += num_steps;
+    facts.num_skipped += count("skipped");
+    facts.num_applied += num_steps - count("skipped");
+    facts.num_clipped += count("clipped");
+    facts.num_nonfinite += count("nonfinite");
+    facts.last_step = tick.steps.step.at(-1) ?? facts.last_step;
+    for (const name of /** @type {(keyof LastValues)[]} */ (Object.keys(facts.last))) {
+      facts.last[name] = /** @type {number | null} */ (tick.steps[name]?.at(-1) ?? null);
+    }
+  }
+
+  #askIfQuiet() {
+    const { detail } = this;
+    const now_s = serverNow();
+    if (!detail || now_s - this.#asked_s < ASK_AGAIN_S || !stream().connected) return;
+    const alive = detail.state === "running" || detail.state === "stalled";
+    if (alive && now_s - detail.last_seen_s > QUIET_S) this.readDetail();
+  }
+
+  /** @param {"facts" | "figures" | "view" | "gone"} what */
+  #say(what) {
+    if (!this.#signal.aborted) this.dispatchEvent(new Event(what));
+  }
+
+  /** Whether the figure of this name has something to draw. @param {FigureName} name */
+  draws(name) {
+    const figure = this.figures.get(name);
+    return figure !== undefined && hasValues(figure);
+  }
+}

@@ -1,0 +1,51 @@
+/** The start: registers the elements and shows the page that the address names. */
+
+import { registerChartRow } from "./components/chart-row.js";
+import { registerChartStack } from "./components/chart-stack.js";
+import { registerConnectionStatus } from "./components/connection-status.js";
+import { registerFirstRun } from "./components/first-run.js";
+import { registerMarkLegend } from "./components/mark-legend.js";
+import { registerRangePicker } from "./components/range-picker.js";
+import { registerRunFacts } from "./components/run-facts.js";
+import { registerRunHead } from "./components/run-head.js";
+import { registerRunList } from "./components/run-list.js";
+import { registerRunPage } from "./components/run-page.js";
+import { registerRunRow } from "./components/run-row.js";
+import { registerRunSetup } from "./components/run-setup.js";
+import { registerRunState } from "./components/run-state.js";
+import { registerTimeAgo } from "./components/time-ago.js";
+import { h } from "./lib/dom.js";
+import { start } from "./lib/router.js";
+import { t } from "./lib/texts.js";
+
+// Parts before the pages made of them.
+registerTimeAgo();
+registerRunState();
+registerRunRow();
+registerFirstRun();
+registerMarkLegend();
+registerRangePicker();
+registerRunFacts();
+registerRunHead();
+registerRunSetup();
+registerChartRow();
+registerChartStack();
+registerRunList();
+registerRunPage();
+registerConnectionStatus();
+
+const content = /** @type {HTMLElement} */ (document.getElementById("content"));
+
+start((route) => {
+  if (route.page === "runs") content.replaceChildren(h("run-list"));
+  else if (route.page === "run") {
+    const page = h("run-page");
+    page.runId = route.runId;
+    content.replaceChildren(page);
+  } else {
+    document.title = t("app.name");
+    content.replaceChildren(
+      h("div", { class: "notice" }, h("h1", {}, t("nowhere.title")), h("p", {}, t("nowhere.words", { path: location.pathname })), h("a", { href: "/" }, t("nowhere.link"))),
+    );
+  }
+});

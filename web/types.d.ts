@@ -1,0 +1,223 @@
+/** Shapes the page shares: REST answers, live messages, figures, and the little of Plotly that charts.js touches. */
+
+type RunState = "running" | "stalled" | "silent" | "finished" | "failed";
+
+interface LastValues {
+  grad_norm_before_clip?: number | null;
+  max_norm?: number | null;
+  clip_coef?: number | null;
+  loss?: number | null;
+  loss_scale?: number | null;
+  lr?: number | null;
+}
+
+interface StepCounts {
+  num_steps: number;
+  num_applied: number;
+  num_skipped: number;
+  num_clipped: number;
+  num_nonfinite: number;
+  last_step: number | null;
+  last: LastValues;
+}
+
+interface RunSummary extends StepCounts {
+  id: string;
+  project: string;
+  name: string;
+  tags: string[];
+  status: "running" | "finished" | "failed";
+  state: RunState;
+  started_at_s: number;
+  last_seen_s: number;
+  archived: boolean;
+  total_steps: number | null;
+  world_size: number | null;
+  streams: string[];
+  steps_per_s: number | null;
+}
+
+interface StreamRecord {
+  optimizer?: { class: string; lr?: number | null; betas?: number[] | null; momentum?: number | null };
+  policy?: string | null;
+  precision?: string;
+  scaler?: string | null;
+  num_parameters?: number;
+}
+
+interface Attempt {
+  attempt_id: string;
+  number: number;
+  started_at_s: number;
+  dropped: Record<string, number>;
+}
+
+interface RunDetail extends RunSummary {
+  config: Record<string, unknown>;
+  frameworks: Record<string, string>;
+  notes: string;
+  streams_detail: Record<string, StepCounts & { record: StreamRecord }>;
+  attempts: Attempt[];
+  position: number;
+}
+
+interface RunListing {
+  items: RunSummary[];
+  next_cursor: string | null;
+}
+
+// Figures, as the server sends them.
+
+type FigureName = "norm" | "clip_coef" | "loss" | "loss_scale" | "layers";
+type Role =
+  | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "skipped" | "nonfinite" | "lr" | "heat";
+type EncodedArray = { dtype: string; bdata: string; shape?: string | number };
+type AnyArray = EncodedArray | (number | string | null)[];
+
+interface LiveRule {
+  y?: string | null;
+  top?: boolean;
+  where?: "clipped" | "skipped" | "nonfinite" | null;
+  layers?: boolean;
+}
+
+interface EncodedTrace {
+  type: string;
+  role: Role;
+  key: string;
+  mode?: string;
+  x: AnyArray;
+  y: AnyArray;
+  z?: AnyArray | AnyArray[];
+  zmin?: number;
+  yaxis?: string;
+  fill?: string;
+  line?: { shape?: string };
+  live?: LiveRule | null;
+}
+
+interface AxisShape {
+  type?: string;
+  range?: [number, number];
+  side?: string;
+  overlaying?: string;
+}
+
+interface EncodedFigure {
+  name: FigureName;
+  stream: string;
+  attempt: number | null;
+  position: number;
+  bucket_steps: number;
+  first_step: number | null;
+  last_step: number | null;
+  data: EncodedTrace[];
+  layout: { yaxis?: AxisShape; yaxis2?: AxisShape };
+}
+
+// Figures, decoded: plain numbers, a gap is NaN.
+
+interface Trace {
+  role: Role;
+  key: string;
+  x: number[];
+  y: number[];
+  axis: "y" | "y2";
+  shape: "linear" | "hv";
+  live: LiveRule | null;
+}
+
+interface HeatMap {
+  x: number[];
+  layers: string[];
+  /** One row per layer, one value per bucket: log10 of the largest norm, NaN without a gradient. */
+  z: number[][];
+  bucket_steps: number;
+  /** Where a norm of zero stands among the colours. */
+  floor: number;
+}
+
+interface Figure {
+  name: FigureName;
+  position: number;
+  bucket_steps: number;
+  first_step: number | null;
+  last_step: number | null;
+  log: boolean;
+  range: [number, number] | null;
+  traces: Trace[];
+  heat: HeatMap | null;
+  num_appended: number;
+}
+
+// The live stream.
+
+interface Tick {
+  run_id: string;
+  stream: string;
+  attempt: number;
+  steps: { step: number[] } & Record<string, (number | boolean | null)[] | undefined>;
+  layers: { layers_id: string; step: number; norms: string } | null;
+  summary: RunSummary;
+}
+
+type LiveEvent =
+  | { event: "tick"; position: number; run_id: string; payload: Tick }
+  | { event: "run"; position: number; run_id: string; payload: RunSummary }
+  | { event: "deleted"; position: number; run_id: string }
+  | { event: "stale"; position: number; run_id: string | null };
+
+/** What a tab wants to hear of, and the position each run's figures were read at. */
+interface Wish {
+  runs: Record<string, number | null>;
+}
+
+type ToHub = ({ kind: "want" } & Wish) | { kind: "bye" };
+
+type FromHub =
+  | { kind: "state"; connected: boolean; since_ms: number }
+  /** From `position` on these runs' ticks arrive without a gap. */
+  | { kind: "covered"; runs: string[]; position: number }
+  | { kind: "hello" }
+  | ({ kind: "event" } & LiveEvent);
+
+// The view: which steps the charts show.
+
+interface View {
+  /** Newest steps to show; null shows all. Ignored where first and last are given. */
+  width: number | null;
+  /** The right edge moves with the newest step. */
+  follow: boolean;
+  first: number | null;
+  last: number | null;
+}
+
+// Plotly, as far as charts.js needs it.
+
+interface PlotlyLike {
+  react(element: HTMLElement, data: object[], layout: object, config: object): Promise<unknown>;
+  purge(element: HTMLElement): void;
+}
+
+interface Window {
+  Plotly?: PlotlyLike;
+}
+
+// The page's own elements, so that making one by its tag gives its type.
+
+interface HTMLElementTagNameMap {
+  "chart-row": import("./components/chart-row.js").ChartRow;
+  "chart-stack": import("./components/chart-stack.js").ChartStack;
+  "connection-status": import("./components/connection-status.js").ConnectionStatus;
+  "first-run": import("./components/first-run.js").FirstRun;
+  "mark-legend": import("./components/mark-legend.js").MarkLegend;
+  "range-picker": import("./components/range-picker.js").RangePicker;
+  "run-facts": import("./components/run-facts.js").RunFacts;
+  "run-head": import("./components/run-head.js").RunHead;
+  "run-list": import("./components/run-list.js").RunList;
+  "run-page": import("./components/run-page.js").RunPage;
+  "run-row": import("./components/run-row.js").RunRow;
+  "run-setup": import("./components/run-setup.js").RunSetup;
+  "run-state": import("./components/run-state.js").RunStateMark;
+  "time-ago": import("./components/time-ago.js").TimeAgo;
+}
