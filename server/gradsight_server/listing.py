@@ -19,7 +19,7 @@ WIDTH_OF_A_PIPE = 200
 def list_runs(server: str, token: str | None, *, project: str | None, limit: int, as_json: bool) -> int:
     """Prints the table; the exit code."""
     query: dict[str, Any] = {"limit": limit} | ({"project": project} if project is not None else {})
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}  # bytes: it need not be ASCII
     try:
         url = httpx.URL(server)
         answer = httpx.get(

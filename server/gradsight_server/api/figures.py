@@ -90,7 +90,7 @@ def _extent(conn: "Connection", asked: Asked) -> tuple[int | None, int | None]:
     stream_key = attempts.stream_key_of(conn, asked.run_id, asked.stream)
     if stream_key is None:
         return asked.first_step, asked.last_step
-    shown = views.segments(conn, steps, asked.run_id, stream_key, attempt=asked.attempt, low=low, high=high)
+    shown = views.segments(conn, asked.run_id, stream_key, attempt=asked.attempt, low=low, high=high)
     newest = (views.edge_step(conn, steps, segment.parameters, newest=True) for segment in shown)
     last = max((step for step in newest if step is not None), default=None)
     first = shown[0].first_step if shown and last is not None else None

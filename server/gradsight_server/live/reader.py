@@ -5,14 +5,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gradsight import wire
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.live.subscriber import Message, message, stale
-from gradsight_server.store import attempts, views
-from gradsight_server.store.expressions import segment_parameters
-from gradsight_server.store.models import steps
+from gradsight_server.store import attempts
 from gradsight_server.store.summaries import run_summaries
-from gradsight_server.store.ticks import Tick, tick_payload
+from gradsight_server.store.ticks import Tick, standing, tick_payload
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -128,16 +125,13 @@ def _tick_message(conn: "Connection", news: News) -> Message | None:
 
 def _place(conn: "Connection", tick: Tick, known_step: int | None) -> Literal["appended", "changed", "hidden"]:
     """Where the steps stand in what a chart shows: after its end, inside it, or not in it."""
-    key = (tick.run_id, tick.stream_key or 0, tick.attempt_key or 0)
-    first = tick.first_step or 0
-    if len(attempts.in_order(conn, tick.run_id)) > 1:
-        shown = views.segments(conn, steps, key[0], key[1], attempt=None, low=first, high=wire.MAX_STEP)
-        if tick.attempt_key not in [segment.attempt_key for segment in shown]:
-            return "hidden"
-        if len(shown) > 1 or known_step is None:
-            return "changed"
-    elif known_step is None:
-        # The first that this process hears of the stream: steps behind these must have been there before.
-        newest = views.edge_step(conn, steps, segment_parameters(*key), newest=True)
-        return "appended" if newest == tick.last_step else "changed"
-    return "appended" if first > known_step else "changed"
+    now = standing(conn, tick)
+    if not now.is_shown:
+        return "hidden"
+    if known_step is None:
+        # The first this process hears of the attempt. One of several takes the place of others' last steps; and where
+        # there are steps behind these, they were there before.
+        is_appended = len(attempts.in_order(conn, tick.run_id)) == 1 and now.newest_step == tick.last_step
+    else:
+        is_appended = now.is_alone and (tick.first_step or 0) > known_step
+    return "appended" if is_appended else "changed"
