@@ -148,6 +148,8 @@ interface Figure {
   traces: Trace[];
   heat: HeatMap | null;
   num_appended: number;
+  /** Steps of live ticks whose layers the tick did not bring. */
+  num_missed: number;
 }
 
 // The live stream.

@@ -18,7 +18,7 @@ const DRAW_MAP_MS = 1_000;
 const STEP_TICK_PX = 96;
 
 export class ChartStack extends HTMLElement {
-  /** @type {import("../lib/run-model.js").RunModel | null} */
+  /** Set before the element is put into the page. @type {import("../lib/run-model.js").RunModel | null} */
   model = null;
   #life = new AbortController();
   #rows = FIGURES.map(newRow);
@@ -262,6 +262,7 @@ export class ChartStack extends HTMLElement {
 
   /** @param {View} view */
   #look(view) {
+    this.#pointAtStep(null, null);
     this.dispatchEvent(new CustomEvent("look", { detail: view, bubbles: true }));
   }
 }

@@ -34,7 +34,7 @@ export class ConnectionStatus extends HTMLElement {
     const down_ms = Date.now() - since_ms;
     const state = connected ? "live" : down_ms < (this.#everConnected ? GRACE_MS : 2 * GRACE_MS) ? "connecting" : "lost";
     this.dataset.state = state;
-    setText(this.#words, state === "lost" ? t("connection.lost.since", { ago: ago(down_ms / 1000) }) : t(`connection.${state}`));
+    setText(this.#words, t(`connection.${state}`, { ago: ago(down_ms / 1000) }));
   }
 }
 

@@ -8,7 +8,7 @@ function pythonLines(server) {
   return [
     "import gradsight",
     `run = gradsight.Run(project="lm", name="first", server="${server}")`,
-    'monitor = gradsight.Monitor(model, optimizer, run=run, precision="bf16", clip=1.0)',
+    'monitor = gradsight.Monitor(model, optimizer, run=run, clip=1.0)',
     "monitor.step(loss)  # in the loop, for each batch",
     "run.finish()",
   ].join("\n");

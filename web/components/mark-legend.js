@@ -16,14 +16,16 @@ const GLYPHS = {
 export class MarkLegend extends HTMLElement {
   #shown = "";
 
-  /** @param {Figure | null} norm the norm figure, which has every mark @param {[number, number]} steps on screen */
-  show(norm, steps) {
+  /** @param {Map<FigureName, Figure>} figures @param {[number, number]} steps on screen */
+  show(figures, steps) {
+    const norm = figures.get("norm");
+    const hasRate = figures.get("loss")?.traces.some((trace) => trace.role === "lr" && trace.y.some(Number.isFinite)) ?? false;
     const has = (/** @type {Role} */ role) => norm?.traces.some((trace) => trace.role === role && trace.x.length > 0) ?? false;
     const bucket = norm && norm.bucket_steps > 1 ? norm.bucket_steps : 0;
     const marks = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter(has);
     const clipped = norm?.traces.find((trace) => trace.role === "clipped");
     const dense = clipped !== undefined && areDense(clipped, steps);
-    const shown = JSON.stringify([bucket, has("threshold"), marks, dense]);
+    const shown = JSON.stringify([bucket, has("threshold"), marks, dense, hasRate]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.setAttribute("role", "list");
@@ -32,6 +34,7 @@ export class MarkLegend extends HTMLElement {
       item("line series", bucket ? t("norm.mean") : t("norm.exact")),
       ...(bucket ? [item("band", t("norm.range", { bucket: integer(bucket) }))] : []),
       ...(has("threshold") ? [item("line threshold", t("norm.threshold"))] : []),
+      ...(hasRate ? [item("line lr", t("loss.lr"))] : []),
       ...marks.map((role) => markItem(role, dense)),
     );
   }

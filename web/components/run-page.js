@@ -29,6 +29,7 @@ export class RunPage extends HTMLElement {
       attempt: Number(address.get("attempt")) || null,
       view: fromAddress(address),
     });
+    this.#charts.model = model;
     this.#body.replaceChildren(
       this.#head,
       this.#facts,
@@ -51,7 +52,6 @@ export class RunPage extends HTMLElement {
     model.addEventListener("gone", () => this.#show(model), { signal });
     model.addEventListener("view", () => this.#showView(model), { signal });
     model.addEventListener("figures", () => this.#showView(model), { signal });
-    this.#charts.model = model;
     this.addEventListener("choose", (event) => {
       const { stream, attempt } = /** @type {CustomEvent} */ (event).detail;
       model.select({ stream, attempt });
@@ -83,7 +83,7 @@ export class RunPage extends HTMLElement {
     const live = model.detail?.status === "running";
     this.#range.show(model.view, model.shown, live);
     this.#range.hidden = this.#legend.hidden = !model.hasSteps;
-    this.#legend.show(model.figures.get("norm") ?? null, model.shown);
+    this.#legend.show(model.figures, model.shown);
   }
 
   /** @param {RunModel} model */

@@ -44,7 +44,8 @@ export class RunRow extends HTMLElement {
     this.#state.state = run.state;
     this.#showProgress(run);
     setText(this.#rate, run.state === "running" ? rate(run.steps_per_s) : NOTHING);
-    setText(this.#clipped, percent(run.num_clipped, run.num_steps));
+    const clips = run.num_clipped > 0 || run.last.max_norm != null;
+    setText(this.#clipped, clips ? percent(run.num_clipped, run.num_steps) : NOTHING);
     setText(this.#skipped, run.num_steps ? integer(run.num_skipped) : NOTHING);
     this.#skipped.title = run.last.loss_scale ? `${t("fact.scale")} ${lossScale(run.last.loss_scale)}` : "";
     setText(this.#norm, number(run.last.grad_norm_before_clip));

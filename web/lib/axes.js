@@ -72,7 +72,7 @@ export function padded([low, high], log) {
   if (log) {
     const decades = Math.max(Math.log10(high / low), 0.3);
     const middle = Math.log10(low * high) / 2;
-    return [10 ** (middle - decades * 0.56), 10 ** (middle + decades * 0.58)];
+    return [10 ** (middle - decades * 0.6), 10 ** (middle + decades * 0.58)];
   }
   const span = high - low || Math.abs(high) || 1;
   return [low - span * 0.08, high + span * 0.1];

@@ -27,6 +27,7 @@ export function decodeFigure(encoded) {
     traces: encoded.data.filter((trace) => trace.role !== "heat").map((trace) => decodeTrace(trace, heat ? layers : null)),
     heat: heat ? { x: numbers(heat.x), layers, z: rows(heat.z), bucket_steps: encoded.bucket_steps || 1, floor: heat.zmin ?? -12 } : null,
     num_appended: 0,
+    num_missed: 0,
   };
 }
 
@@ -108,6 +109,7 @@ function extendHeat(figure, tick, last) {
   if (step > last) return true;
   const end = heat.x.length - 1;
   if (step < heat.x[end]) return false;
+  figure.num_missed += tick.steps.step.length - 1;
   const opens = step >= heat.x[end] + heat.bucket_steps;
   if (opens) heat.x.push(step - (step % heat.bucket_steps));
   appendNorms(figure, heat, norms, opens);

@@ -9,6 +9,8 @@ import { rangeToRead, stepsOnScreen } from "./view.js";
 /** Appended live steps after which a figure is read again: buckets draw faster than single steps. */
 const MOST_APPENDED = 2_000;
 const READ_AGAIN_MS = 1_000;
+/** A tick brings the layers of its last step only: the map is completed now and then, not by each viewer each second. */
+const COMPLETE_MAP_MS = 15_000;
 /** A quiet run is asked about again: silence comes without a message. */
 const QUIET_S = 20;
 const ASK_AGAIN_S = 10;
@@ -238,7 +240,8 @@ export class RunModel extends EventTarget {
     if (position <= figure.position) return;
     figure.position = position;
     const grown = extendFigure(figure, tick, this.view.last ?? Infinity);
-    if (!grown || figure.num_appended > MOST_APPENDED) this.#readSoon([figure.name]);
+    const incomplete = figure.num_missed > 0 && Date.now() - this.#readAt_ms > COMPLETE_MAP_MS;
+    if (!grown || figure.num_appended > MOST_APPENDED || incomplete) this.#readSoon([figure.name]);
   }
 
   /** Where there are several streams the summary's counts are sums: each stream is counted here. @param {number} position @param {Tick} tick */

@@ -8,8 +8,7 @@ const english = {
 
   "connection.connecting": "Connecting…",
   "connection.live": "Live",
-  "connection.lost": "Disconnected, trying again",
-  "connection.lost.since": "Disconnected {ago}, trying again. What you see may be out of date.",
+  "connection.lost": "Disconnected, trying again. Last contact {ago}.",
 
   "state.running": "running",
   "state.stalled": "stalled",
