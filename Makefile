@@ -59,7 +59,7 @@ $(BIN)/python:
 	@touch $@
 
 .venv/ready-to-check-the-page: .venv/typescript-asked-for .venv/ready-to-develop
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix .venv --no-audit --no-fund --loglevel error $(TYPESCRIPT)
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix .venv --no-audit --no-fund --no-update-notifier --loglevel error $(TYPESCRIPT)
 	@touch $@
 
 # These hold a variable's value and are written only when it has changed, so what depends on them is made again then.
