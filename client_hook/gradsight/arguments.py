@@ -58,6 +58,16 @@ def patterns(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def state_number(name: str, value: Any) -> float:
+    """A number of a saved state: finite and not negative; whole where it is a count (`num_…`)."""
+    if name.startswith("num_"):
+        return whole(name, value, least=0)
+    number = _real(name, value, "a number")
+    if not 0 <= number < math.inf:
+        raise ConfigurationError(f"{name} must be a finite number from 0 on, got {value!r}.")
+    return number
+
+
 def _real(name: str, value: Any, wanted: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigurationError(f"{name} must be {wanted}, got {value!r}.")

@@ -7,6 +7,7 @@ each tensor of `TensorNorm`) and whose `state_dict()`s it keeps, so one descript
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, overload
@@ -150,7 +151,7 @@ class Groups(_Described):
     Parameters that match none are not clipped. A mixture of experts wants its router held tighter than the rest, say.
 
     Args:
-        policies: Pattern → policy, number or threshold, in the order they are tried.
+        policies: Pattern → policy, number or threshold, in the order they are tried. Copies are kept.
     """
 
     policies: "Mapping[str, Policy]"
@@ -234,6 +235,8 @@ def _max_norm(value: Any) -> float | Threshold:
 def _group_policy(pattern: str, given: Any) -> Policy:
     if given is None or isinstance(given, Groups):
         raise ConfigurationError(f"policies[{pattern!r}] must be a policy without groups of its own, got {given!r}.")
+    if isinstance(given, Policy | Threshold):
+        given = deepcopy(given)  # one threshold named in two groups must not mix their norms
     if isinstance(given, Policy):
         return given
     return GlobalNorm(given if isinstance(given, Threshold) else positive(f"policies[{pattern!r}]", given))

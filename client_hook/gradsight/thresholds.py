@@ -15,18 +15,17 @@ force.
 import math
 import sys
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self, SupportsFloat, TypeVar, overload
 
 from gradsight import arguments
 from gradsight.errors import ConfigurationError
+from gradsight.norm_window import DeviceWindow, HostWindow
 from gradsight.policy_text import written
 
 _READ_ON_HOST = frozenset({"cpu", "mps"})
-"""Devices whose norms are read as floats: on a CPU that waits for nothing and is ten times as fast; MPS has no float64."""
+"""Devices whose norms are read as floats: on a CPU that waits for nothing and is faster; MPS has no float64."""
 
 State = Any  # the tuple of numbers (or 0-dim tensors) `_names` lists; Percentile has its window
 
@@ -43,7 +42,6 @@ class _Floats:
     """What torch calls `where`, `isfinite`, …, for Python floats."""
 
     isfinite = math.isfinite
-    sqrt = math.sqrt
     hypot = math.hypot
     cos = math.cos
     floor = math.floor
@@ -157,7 +155,7 @@ class Threshold(ABC):
         return dict(self._named(state))
 
     def _imported(self, state: Mapping[str, Any]) -> State:
-        return tuple(_number(name, state[name]) for name in self._names)
+        return tuple(arguments.state_number(name, state[name]) for name in self._names)
 
     def _named(self, values: Iterable[Any]) -> Iterable[tuple[str, Any]]:
         return zip(self._names, values, strict=True)
@@ -220,9 +218,10 @@ class Ema(Threshold):
         is_warmup = num_norms < max(self.warmup_steps, 1)
         threshold = xp.where(is_warmup, math.inf, self.factor * ema)
         clipped = xp.where(norm < threshold, norm, threshold)
-        # In warm-up the weight 1/n makes the running mean, which unlike a sum cannot overflow.
+        # In warm-up the weight 1/n makes the running mean, which unlike a sum cannot overflow. Both weighted parts
+        # are positive: `ema + weight * (clipped - ema)` could cancel to zero after a huge norm.
         weight = xp.where(is_warmup, 1 / (num_norms + 1), 1 - self.beta)
-        ema = xp.where(counts, ema + weight * (clipped - ema), ema)
+        ema = xp.where(counts, (1 - weight) * ema + weight * clipped, ema)
         return (num_norms + counts, ema), xp.where(finite, threshold, math.inf)
 
 
@@ -269,7 +268,7 @@ class ZScore(Threshold):
         weight = xp.where(is_warmup, 1 / (num_norms + 1), 1 - self.alpha)
         root_spread = xp.where(is_warmup, weight**0.5, ((1 - self.alpha) * self.alpha) ** 0.5)
         distance = clipped - mean
-        mean = xp.where(counts, mean + weight * distance, mean)
+        mean = xp.where(counts, (1 - weight) * mean + weight * clipped, mean)
         std = xp.where(counts, (1 - weight) ** 0.5 * xp.hypot(std, root_spread * distance), std)
         cap = math.inf if self.max_norm is None else self.max_norm
         threshold = xp.where(finite, xp.where(threshold < cap, threshold, cap), math.inf)
@@ -306,13 +305,13 @@ class Percentile(Threshold):
         return state, xp.where(finite & (num_norms > 0), threshold, math.inf)
 
     def _initial(self) -> State:
-        return _SortedWindow([], self.history)
+        return HostWindow([], self.history)
 
     def _uploaded(self, state: State, device: Any, torch: Any) -> State:
-        return _DeviceWindow(state.arrivals, self.history, device, torch)
+        return DeviceWindow(state.arrivals, self.history, device, torch)
 
     def _downloaded(self) -> State:
-        return _SortedWindow(self._memory.state.in_order(), self.history)
+        return HostWindow(self._memory.state.in_order(), self.history)
 
     def _exported(self, state: State) -> dict[str, Any]:
         return {"norms": list(state.arrivals)}
@@ -321,64 +320,4 @@ class Percentile(Threshold):
         norms = state["norms"]
         if not isinstance(norms, list | tuple) or len(norms) > self.history:
             raise ConfigurationError(f"norms must be a list of at most {self.history} numbers, got {norms!r:.100}.")
-        return _SortedWindow([_number("norms", norm) for norm in norms], self.history)
-
-
-class _SortedWindow:
-    """The last `history` norms, in order of arrival and sorted."""
-
-    def __init__(self, norms: Iterable[float], history: int) -> None:
-        self.arrivals = deque(norms)
-        self._sorted = sorted(self.arrivals)
-        self._history = history
-
-    def add(self, norm: float, counts: bool) -> int:
-        if counts:
-            if len(self.arrivals) == self._history:
-                del self._sorted[bisect_left(self._sorted, self.arrivals.popleft())]
-            self.arrivals.append(norm)
-            insort(self._sorted, norm)
-        return len(self.arrivals)
-
-    def at(self, rank: int) -> float:
-        return self._sorted[rank] if self._sorted else math.inf
-
-
-class _DeviceWindow:
-    """The same on a device: a ring [history] of float64, `inf` where nothing has come yet, sorted anew each step."""
-
-    def __init__(self, norms: Iterable[float], history: int, device: Any, torch: Any) -> None:
-        self._history = history
-        values = torch.tensor(list(norms), dtype=torch.float64)
-        self._num_seen = torch.full((), len(values), dtype=torch.float64, device=device)
-        self._ring = torch.full((history,), math.inf, dtype=torch.float64, device=device)
-        if len(values):
-            # Only a copy from pinned memory does not wait for the device.
-            source = values.pin_memory() if device.type == "cuda" else values
-            self._ring[: len(values)].copy_(source, non_blocking=True)
-        self._sorted = self._ring
-
-    def add(self, norm: Any, counts: Any) -> Any:
-        slot = (self._num_seen % self._history).long().reshape(1)
-        leaving = self._ring.take(slot)
-        self._ring.index_copy_(0, slot, norm.where(counts, leaving))
-        self._num_seen = self._num_seen + counts
-        self._sorted = self._ring.sort().values
-        return self._num_seen.clamp(max=self._history)
-
-    def at(self, rank: Any) -> Any:
-        return self._sorted.take(rank.long())  # indexing with a tensor would wait for the device
-
-    def in_order(self) -> list[float]:
-        num_seen, norms = int(self._num_seen), self._ring.tolist()
-        oldest = num_seen % self._history if num_seen > self._history else 0
-        return [*norms[oldest:], *norms[:oldest]][: min(num_seen, self._history)]
-
-
-def _number(name: str, value: Any) -> float:
-    """A state's number as load_state_dict may take it: finite, not negative, whole where it is a count."""
-    if name.startswith("num_"):
-        return arguments.whole(name, value, least=0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigurationError(f"{name} must be a finite number from 0 on, got {value!r}.")
-    return float(value)
+        return HostWindow([arguments.state_number("norms", norm) for norm in norms], self.history)
