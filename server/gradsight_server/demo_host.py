@@ -25,8 +25,8 @@ from gradsight_server.errors import SettingsError
 from gradsight_server.serving import Server, bind, local_url
 from gradsight_server.settings import Settings, load_settings
 
-NAMES = ("healthy", "threshold-too-tight", "fp16-learning-rate-goes-wrong")
-DEFAULT_STEPS = 3000
+NAMES = ("healthy", "too-tight-threshold", "fp16-lr-goes-wrong")
+DEFAULT_STEPS = 2000
 START_WITHIN_S = 60.0
 
 
@@ -115,8 +115,8 @@ def _show_progress(
 ) -> None:
     """One bar a training, as the server knows it, until all trainings have ended."""
     columns = (
-        TextColumn("{task.description:32}"),
-        BarColumn(),
+        TextColumn("{task.description:20}"),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[said]}"),
     )
