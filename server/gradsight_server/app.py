@@ -40,6 +40,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
         lifespan=_lifespan,
         responses={"4XX": {"model": ErrorAnswer, "description": "Refused: what is wrong, and what would be right."}},
     )

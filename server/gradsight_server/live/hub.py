@@ -43,6 +43,7 @@ class LiveHub:
         self._told_s: dict[str, float] = {}
         self._subscribers: set[Subscriber] = set()
         self._woken = asyncio.Event()
+        self._handing_out = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
         self._is_ending = False
@@ -91,14 +92,15 @@ class LiveHub:
     async def subscribe(self, runs: frozenset[str], after: int | None) -> AsyncIterator[Subscriber]:
         """An open stream that begins with `hello`, then what it missed after a position, then what comes."""
         subscriber = Subscriber(runs)
-        missed = [] if after is None else await self._catch_up(runs, after)
-        # No await from here until it is among the subscribers: nothing may be handed out in between.
-        position = self.position
-        hello = message("hello", {"position": position}, position=position if after is None else after)
-        subscriber.push([hello, *missed], position)
-        self._subscribers.add(subscriber)
-        if self._is_ending:
-            subscriber.close()
+        position, missed = (None, []) if after is None else await self._catch_up(runs, after)
+        async with self._handing_out:  # else a read could be under way that does not know that these runs are watched
+            if position is not None and position < self.position:
+                missed += await asyncio.to_thread(self._missed, runs, position, self.position)
+            hello = message("hello", {"position": self.position}, position=self.position if after is None else after)
+            subscriber.push([hello, *missed], self.position)
+            self._subscribers.add(subscriber)
+            if self._is_ending:
+                subscriber.close()
         try:
             yield subscriber
         finally:
@@ -120,14 +122,15 @@ class LiveHub:
 
     async def _read_on(self) -> bool:
         """Hands out the next ticks; whether more may be waiting."""
-        watched = frozenset[str]().union(*(subscriber.runs for subscriber in self._subscribers))
-        ticks, messages = await asyncio.to_thread(self._read, watched, bool(self._subscribers))
-        for tick in ticks:
-            self._changed_at[tick.run_id] = tick.position
-        # Only now: who reads the position first and then the run's version never takes old figures for new ones.
-        self.position = ticks[-1].position if ticks else self.position
-        for subscriber in self._subscribers:
-            subscriber.push(messages, self.position)
+        async with self._handing_out:
+            watched = frozenset[str]().union(*(subscriber.runs for subscriber in self._subscribers))
+            ticks, messages = await asyncio.to_thread(self._read, watched, bool(self._subscribers))
+            for tick in ticks:
+                self._changed_at[tick.run_id] = tick.position
+            # Only now: who reads the position first and then the run's version never takes old figures for new ones.
+            self.position = ticks[-1].position if ticks else self.position
+            for subscriber in self._subscribers:
+                subscriber.push(messages, self.position)
         return len(ticks) == READ_LIMIT
 
     def _read(self, watched: frozenset[str], is_heard: bool) -> tuple[list[Tick], list[Message]]:
@@ -167,21 +170,20 @@ class LiveHub:
             self._changed_at.clear()
             self._start = position
 
-    async def _catch_up(self, runs: frozenset[str], after: int) -> list[Message]:
-        """What a returning reader missed, until nothing more came meanwhile."""
+    async def _catch_up(self, runs: frozenset[str], after: int) -> tuple[int, list[Message]]:
+        """What a returning reader missed, and the position up to which that is."""
+        if after > self.position and after <= await asyncio.to_thread(self._latest):
+            await self._read_up_to(after)
+        position = self.position
+        if not self._start <= after <= position:
+            return position, [stale(None, position)]
+        return position, await asyncio.to_thread(self._missed, runs, after, position)
+
+    async def _read_up_to(self, position: int) -> None:
         deadline_s = time.monotonic() + LAG_PATIENCE_S
-        while after > self.position and time.monotonic() < deadline_s:
+        while position > self.position and time.monotonic() < deadline_s:
             self._woken.set()
             await asyncio.sleep(PAUSE_S)
-        if not self._start <= after <= self.position:
-            return [stale(None, self.position)]
-        messages: list[Message] = []
-        while True:
-            position = self.position
-            messages += await asyncio.to_thread(self._missed, runs, after, position)
-            if self.position == position:
-                return messages
-            after = position
 
     def _missed(self, runs: frozenset[str], after: int, position: int) -> list[Message]:
         with self._database.reading() as conn:
