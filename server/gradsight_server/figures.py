@@ -54,7 +54,7 @@ def layers_figure(matrix: "LayerMatrix", *, position: int, first_step: int | Non
     """
     names = [display_name(layer) for layer in matrix.layers]
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.log10(matrix.max)
+        z = np.log10(matrix.max.astype(np.float64))
     shown = z[np.isfinite(z)]
     low, high = np.quantile(shown, (0.005, 0.995)).tolist() if shown.size else (-1.0, 1.0)
     z[np.isneginf(z)] = low  # a norm of zero is not "no gradient"
