@@ -37,6 +37,9 @@ export class ChartStack extends HTMLElement {
   #timer = 0;
   #drawnAt_ms = 0;
   #mapDrawnAt_ms = 0;
+  /** @type {Figure | null} */
+  #mapDrawn = null;
+  #mapTimer = 0;
   /** @type {[number, number]} */
   #steps = [0, 1];
   /** @type {number | null} */
@@ -71,6 +74,7 @@ export class ChartStack extends HTMLElement {
     this.#life.abort();
     cancelAnimationFrame(this.#frame);
     clearTimeout(this.#timer);
+    clearTimeout(this.#mapTimer);
   }
 
   /** Loads the drawing library, once the facts have been painted: running it takes most of a second. */
@@ -126,13 +130,22 @@ export class ChartStack extends HTMLElement {
     else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${row.name}`), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);
     else {
-      const now_ms = Date.now();
-      if (row.name === "layers") {
-        if (now_ms - this.#mapDrawnAt_ms < DRAW_MAP_MS) return;
-        this.#mapDrawnAt_ms = now_ms;
-      }
+      if (row.name === "layers" && !this.#isMapDue(figure)) return;
       row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#margin);
     }
+  }
+
+  /** A map that was just read is drawn at once, one that grows once a second. @param {Figure} figure */
+  #isMapDue(figure) {
+    clearTimeout(this.#mapTimer);
+    const wait_ms = this.#mapDrawn === figure ? this.#mapDrawnAt_ms + DRAW_MAP_MS - Date.now() : 0;
+    if (wait_ms > 0) {
+      this.#mapTimer = window.setTimeout(() => this.#drawNow(false), wait_ms);
+      return false;
+    }
+    this.#mapDrawn = figure;
+    this.#mapDrawnAt_ms = Date.now();
+    return true;
   }
 
   /** The step labels, once for all charts. */
