@@ -14,7 +14,10 @@ PACKAGES = (ROOT / "client_hook" / "gradsight", ROOT / "server" / "gradsight_ser
 FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 TORCH = (
-    *(f"gradsight/{name}.py" for name in ("norms", "layers", "reading", "clipping", "amp", "monitor", "watch")),
+    *(
+        f"gradsight/{name}.py"
+        for name in ("norms", "layers", "reading", "*clipping", "scaling", "amp", "monitor", "watch")
+    ),
     "gradsight/integrations/*",
     "gradsight_server/demo.py",
 )

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gradsight_server.live.reader import News, Progress, deleted_messages, in_order, run_messages, tick_messages
+from gradsight_server.live.run_news import RunNews
 from gradsight_server.live.subscriber import Message, Subscriber, message, stale
 from gradsight_server.store.database import Database
 from gradsight_server.store.ticks import Tick, latest_position, oldest_position, ticks_after
@@ -20,11 +20,6 @@ PAUSE_S = 0.05
 READ_LIMIT = 2_000
 LAG_PATIENCE_S = 2.0
 """How long a reader who comes from a replica that is ahead of this one waits for it to catch up."""
-RUN_INTERVAL_S = 1.0
-MAX_RUNS_PER_READ = 20
-"""Runs in brief per read: with hundreds of runs training, each is told less often instead of all at once."""
-TOLD_AGAIN_S = 10.0
-"""A returning reader is told again of the runs it may have missed being told of."""
 
 _logger = logging.getLogger(__name__)
 
@@ -39,8 +34,7 @@ class LiveHub:
         self._start = 0  # what came before cannot be told apart from what replaced it
         self._progress = Progress()
         self._changed_at: dict[str, int] = {}
-        self._to_tell: dict[str, None] = {}
-        self._told_s: dict[str, float] = {}
+        self._run_news = RunNews()
         self._subscribers: set[Subscriber] = set()
         self._woken = asyncio.Event()
         self._handing_out = asyncio.Lock()
@@ -92,9 +86,9 @@ class LiveHub:
     async def subscribe(self, runs: frozenset[str], after: int | None) -> AsyncIterator[Subscriber]:
         """An open stream that begins with `hello`, then what it missed after a position, then what comes."""
         subscriber = Subscriber(runs)
-        position, missed = (None, []) if after is None else await self._catch_up(runs, after)
+        position, missed = await self._catch_up(runs, after)
         async with self._handing_out:  # else a read could be under way that does not know that these runs are watched
-            if position is not None and position < self.position:
+            if position < self.position:
                 missed += await asyncio.to_thread(self._missed, runs, position, self.position)
             hello = message("hello", {"position": self.position}, position=self.position if after is None else after)
             subscriber.push([hello, *missed], self.position)
@@ -107,6 +101,7 @@ class LiveHub:
             self._subscribers.discard(subscriber)
 
     async def _follow(self) -> None:
+        has_failed = False
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
@@ -115,8 +110,11 @@ class LiveHub:
             try:
                 while await self._read_on():
                     pass
+                has_failed = False
             except Exception:  # a database that fails for a while must not end the live streams for good
-                _logger.exception("could not read what is new")
+                if not has_failed:
+                    _logger.exception("could not read what is new")
+                has_failed = True
                 await asyncio.sleep(POLL_S)
             await asyncio.sleep(PAUSE_S)
 
@@ -147,37 +145,30 @@ class LiveHub:
         return ticks, in_order(messages)
 
     def _due(self, ticks: list[Tick], is_heard: bool) -> list[str]:
-        """The runs to tell of now: changed, and not told of within the last second."""
-        self._to_tell |= dict.fromkeys(tick.run_id for tick in ticks)
-        if not is_heard:
-            self._to_tell.clear()
-        now_s = time.monotonic()
-        waited = (run for run in self._to_tell if now_s - self._told_s.get(run, -math.inf) >= RUN_INTERVAL_S)
-        due = [run_id for run_id, _ in zip(waited, range(MAX_RUNS_PER_READ), strict=False)]
-        for run_id in due:
-            del self._to_tell[run_id]
-            self._told_s[run_id] = now_s
-        return due
+        self._run_news.note(tick.run_id for tick in ticks)
+        if is_heard:
+            return self._run_news.due()
+        self._run_news.drop_waiting()
+        return []
 
     def _forget(self, ticks: list[Tick], position: int) -> None:
         for tick in ticks:
             if tick.kind == "deleted":
                 self._progress.forget(tick.run_id)
-                self._told_s.pop(tick.run_id, None)
+                self._run_news.forget(tick.run_id)
         if self._progress.is_full:
-            self._progress = Progress()
-            self._told_s.clear()
+            self._progress, self._run_news = Progress(), RunNews()
             self._changed_at.clear()
             self._start = position
 
-    async def _catch_up(self, runs: frozenset[str], after: int) -> tuple[int, list[Message]]:
-        """What a returning reader missed, and the position up to which that is."""
-        if after > self.position and after <= await asyncio.to_thread(self._latest):
+    async def _catch_up(self, runs: frozenset[str], after: int | None) -> tuple[int, list[Message]]:
+        """What a reader missed since a position, and up to which position that is."""
+        if after is not None and self.position < after <= await asyncio.to_thread(self._latest):
             await self._read_up_to(after)
         position = self.position
-        if not self._start <= after <= position:
+        if after is not None and not self._start <= after <= position:
             return position, [stale(None, position)]
-        return position, await asyncio.to_thread(self._missed, runs, after, position)
+        return position, await asyncio.to_thread(self._missed, runs, position if after is None else after, position)
 
     async def _read_up_to(self, position: int) -> None:
         deadline_s = time.monotonic() + LAG_PATIENCE_S
@@ -196,12 +187,12 @@ class LiveHub:
                 for tick in ticks
                 if tick.kind == "steps" and tick.run_id in runs - changed
             )
-            just_told = (run for run, told_s in list(self._told_s.items()) if time.monotonic() - told_s < TOLD_AGAIN_S)
+            in_brief = dict.fromkeys([*self._run_news.recent(), *(tick.run_id for tick in ticks)])
             messages = [
                 *deleted_messages(ticks),
                 *(stale(run_id, position) for run_id in sorted(changed)),
                 *tick_messages(conn, news, position),
-                *run_messages(conn, dict.fromkeys([*just_told, *(tick.run_id for tick in ticks)]), position),
+                *run_messages(conn, in_brief, position),
             ]
         return in_order(messages)
 

@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -237,3 +238,12 @@ def test_the_clock_of_a_cookie_is_the_wall_clock(closed: Running) -> None:
     for age_s, status in ((0, 200), (COOKIE_LIFETIME_S + 60, 401)):
         cookie = f"{token.cookie_name}={token.cookie(time.time() - age_s)}"
         assert closed.client.get("/api/v1/runs", headers={"Cookie": cookie}).status_code == status
+
+
+def test_an_allowed_host_is_let_in(tmp_path: Path) -> None:
+    with running(tmp_path, allowed_hosts=("grad.example",)) as server:
+        for host, status in (("grad.example:443", 200), ("other.example", 403)):
+            assert server.client.get("/healthz", headers={"Host": host}).status_code == status
+        # A proxy in front may hand on its own name as Host; the browser still says where the page came from.
+        headers = {"Origin": "https://grad.example"}
+        assert server.client.put(f"/api/v1/runs/{RUN}", headers=headers).status_code == 200
