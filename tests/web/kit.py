@@ -55,9 +55,9 @@ class Served:
 
     def put(self, **record: Any) -> "SentRun":
         """A new run without steps."""
-        run_id = f"{next(_run_ids):032x}"
-        self.client.put(f"/api/v1/runs/{run_id}", json=record).raise_for_status()
-        return SentRun(self, run_id)
+        run = SentRun(self, f"{next(_run_ids):032x}")
+        run.put(**record)
+        return run
 
     def num_streams_open(self) -> int:
         found = re.search(r"^gradsight_live_subscribers (\S+)$", self.client.get("/metrics").text, re.MULTILINE)
@@ -77,6 +77,9 @@ class SentRun:
         self.path = f"/runs/{run_id}"
         self.url = served.url + self.path
         self._client = served.client
+
+    def put(self, **record: Any) -> None:
+        self._client.put(f"/api/v1{self.path}", json=record).raise_for_status()
 
     def send(self, steps: Sequence[int], *, stream: str = "main", attempt_id: str = "", **columns: Any) -> None:
         """Steps with plausible values in every chart; columns given go over them, None leaves one out."""

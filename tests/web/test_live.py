@@ -135,3 +135,29 @@ def test_a_hidden_tab_draws_once_it_is_seen(page: Page, run: SentRun) -> None:
     assert last_drawn_step(page) == 39
     page.evaluate(hide, False)
     wait_until(lambda: last_drawn_step(page) == 40)
+
+
+def test_a_page_opened_before_its_run_fills_once_the_run_is_made(
+    page: Page, served: Served, complaints: Complaints
+) -> None:
+    run = served.put(name="late")
+    served.forget_all()
+    page.goto(run.url)
+    expect(page.locator("main")).to_contain_text("There is no run")
+    expect(page.locator("connection-status")).to_have_text("Live")
+    run.put(name="late")
+    run.send([0, 1])
+    wait_for_charts(page)
+    complaints.clear()
+
+
+def test_a_malformed_run_id_in_one_tab_leaves_the_others_connected(
+    context: BrowserContext, page: Page, served: Served, run: SentRun
+) -> None:
+    other = context.new_page()
+    other.goto(f"{served.url}/runs/not-an-id")
+    expect(other.locator("main")).to_contain_text("There is no run not-an-id.")
+    page.goto(run.url)
+    wait_for_charts(page)
+    for tab in (page, other):
+        expect(tab.locator("connection-status")).to_have_text("Live")

@@ -77,7 +77,7 @@ def test_a_row_leads_to_its_run_and_back_again(page: Page, served: Served) -> No
     run = served.put(project="lm", name="baseline")
     page.goto(served.url)
     page.get_by_role("link", name="baseline").press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("lmbaseline")
+    expect(page.get_by_role("heading", level=1)).to_have_text("lm / baseline")
     assert page.url == run.url
     page.go_back()
     expect(page.locator("run-row")).to_have_count(1)
@@ -89,6 +89,7 @@ def test_a_list_that_cannot_be_read_says_so_and_can_be_tried_again(
     served.put(name="there")
     page.route("**/api/v1/runs?*", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
     page.goto(served.url)
+    expect(page.locator("connection-status")).to_have_text("Live")
     expect(page.get_by_text("The runs could not be loaded. busy")).to_be_visible()
     page.unroute("**/api/v1/runs?*")
     page.get_by_role("button", name="Try again").click()

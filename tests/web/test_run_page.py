@@ -21,7 +21,7 @@ from tests.web.kit import (
 def test_every_chart_is_drawn(page: Page, run: SentRun) -> None:
     page.goto(run.url)
     wait_for_charts(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("lmbaseline")
+    expect(page.get_by_role("heading", level=1)).to_have_text("lm / baseline")
     expect(page.locator("run-head")).to_contain_text("step 39 of 100")
     traces = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("chart-row")].map((row) =>
@@ -161,13 +161,16 @@ def test_a_single_step_can_be_seen(page: Page, served: Served) -> None:
     assert page.locator("chart-row[data-figure=norm] .points path").count() > 0
 
 
-@pytest.mark.parametrize("name", ["<b>bold</b>", "<img src=x onerror=alert(1)>", '"&lt;i&gt;', "<a href='/'>x</a>"])
-def test_markup_in_names_is_shown_as_text(page: Page, served: Served, name: str) -> None:
+MARKUP = """<b>bold</b> <img src=x onerror=alert(1)> &lt;i&gt; <a href='/'>x</a> ${1} \\"""
+
+
+def test_markup_in_names_is_shown_as_text(page: Page, served: Served) -> None:
+    name = MARKUP
     run = served.put(project=name, name=name, tags=[name], config={"<b>": name})
     run.send(range(3), layers=[name, f"{name}.2"], layer_norms=[[1.0, 2.0]] * 3, stream="main")
     page.goto(run.url)
     wait_for_charts(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text(name + name)
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{name} / {name}")
     expect(page.locator(".layer-names span").first).to_have_text(name)
     assert page.title() == f"{name} · {name} · Gradsight"
     assert page.locator("main").locator("b, i, img, a").count() == 0

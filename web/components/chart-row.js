@@ -20,7 +20,7 @@ export class ChartRow extends HTMLElement {
   #title = h("h3");
   #value = h("p", { class: "chart-value" });
   #notes = h("p", { class: "chart-notes" });
-  #plot = h("div", { class: "chart-plot" });
+  #plot = h("div", { class: "chart-plot", "aria-hidden": "true" });
   #label = h("span", { class: "threshold-label", hidden: true });
   #names = h("div", { class: "layer-names", "aria-hidden": "true" });
   #colours = h("span", { class: "colour-bar", hidden: true });

@@ -11,14 +11,16 @@ const GRACE_MS = 1_500;
 
 export class ConnectionStatus extends HTMLElement {
   #life = new AbortController();
-  #words = h("span", { class: "connection-words" });
+  #words = h("span");
+  /** Ticks each second: not for a screen reader. */
+  #age = h("span", { "aria-hidden": "true" });
   #everConnected = false;
 
   connectedCallback() {
     this.#life = new AbortController();
     const { signal } = this.#life;
     this.setAttribute("role", "status");
-    this.replaceChildren(h("span", { class: "connection-dot", "aria-hidden": "true" }), this.#words);
+    this.replaceChildren(h("span", { class: "connection-dot", "aria-hidden": "true" }), h("span", {}, this.#words, this.#age));
     stream().addEventListener("state", () => this.#show(), { signal });
     everySecond(() => this.#show(), signal);
     this.#show();
@@ -34,7 +36,8 @@ export class ConnectionStatus extends HTMLElement {
     const down_ms = Date.now() - since_ms;
     const state = connected ? "live" : down_ms < (this.#everConnected ? GRACE_MS : 2 * GRACE_MS) ? "connecting" : "lost";
     this.dataset.state = state;
-    setText(this.#words, t(`connection.${state}`, { ago: ago(down_ms / 1000) }));
+    setText(this.#words, t(`connection.${state}`));
+    setText(this.#age, state === "lost" ? ` ${t("connection.since", { ago: ago(down_ms / 1000) })}` : "");
   }
 }
 

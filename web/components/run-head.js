@@ -25,7 +25,7 @@ export class RunHead extends HTMLElement {
     this.#life = new AbortController();
     const { signal } = this.#life;
     this.replaceChildren(
-      h("div", { class: "run-title" }, h("h1", {}, this.#project, this.#name), h("p", { class: "run-line" }, this.#state, this.#progress, this.#seen), this.#bar),
+      h("div", { class: "run-title" }, h("h1", {}, this.#project, h("span", { class: "separator" }, " / "), this.#name), h("p", { class: "run-line" }, this.#state, this.#progress, this.#seen), this.#bar),
       h("div", { class: "choices" }, this.#streamLabel, this.#attemptLabel),
     );
     this.#stream.addEventListener("change", () => this.#choose({ stream: this.#stream.value }), { signal });

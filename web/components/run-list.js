@@ -23,6 +23,8 @@ export class RunList extends HTMLElement {
   #count = h("span", { class: "muted" });
   /** @type {Map<string, RunSummary>} */
   #runs = new Map();
+  /** @type {LiveEvent[] | null} since the read under way began */
+  #heard = null;
   /** @type {string | null} */
   #cursor = null;
   #typing = 0;
@@ -66,12 +68,17 @@ export class RunList extends HTMLElement {
     this.#reading = new AbortController();
     const { signal } = this.#reading;
     this.#asked_s = serverNow();
+    /** @type {LiveEvent[]} */
+    const heard = (this.#heard = []);
     try {
       const { items, next_cursor } = await getRuns({ q: this.#words, limit: PAGE, cursor }, signal);
       if (cursor === null) this.#runs.clear();
       for (const run of items) this.#runs.set(run.id, run);
       this.#cursor = next_cursor;
       this.#loaded = true;
+      // The answer may be older than what was heard while it was on its way.
+      for (const message of heard) this.#apply(message);
+      this.#heard = null;
       this.#show();
     } catch (error) {
       if (!signal.aborted) this.#showProblem(error instanceof ApiError ? error.message : String(error));
@@ -81,11 +88,17 @@ export class RunList extends HTMLElement {
   /** @param {FromHub} message */
   #hear(message) {
     if (message.kind === "hello" || (message.kind === "event" && message.event === "stale" && !message.run_id)) this.#read(null);
-    if (message.kind !== "event" || !this.#loaded) return;
-    if (message.event === "deleted") this.#runs.delete(message.run_id);
-    else if (message.event === "run" && this.#belongs(message.payload)) this.#runs.set(message.run_id, message.payload);
-    else return;
-    this.#show();
+    if (message.kind !== "event" || (message.event !== "run" && message.event !== "deleted")) return;
+    this.#heard?.push(message);
+    if (this.#loaded && this.#apply(message)) this.#show();
+  }
+
+  /** @param {LiveEvent} message @returns {boolean} whether the list has changed */
+  #apply(message) {
+    if (message.event === "deleted") return this.#runs.delete(message.run_id);
+    if (message.event !== "run" || !this.#belongs(message.payload)) return false;
+    this.#runs.set(message.run_id, message.payload);
+    return true;
   }
 
   /** Whether a run that changed is one of those listed, or a new one that should be. @param {RunSummary} run */

@@ -8,7 +8,7 @@ import { t } from "../lib/texts.js";
 export class RunRow extends HTMLElement {
   #project = h("span", { class: "project" });
   #name = h("span", { class: "name" });
-  #link = h("a", { class: "run-link" }, this.#project, this.#name);
+  #link = h("a", { class: "run-link" }, this.#project, h("span", { class: "separator" }, " / "), this.#name);
   #state = h("run-state");
   #step = h("span", { class: "value" });
   #bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));

@@ -36,6 +36,9 @@ export class RunModel extends EventTarget {
   #pending = [];
   #numReads = 0;
   #coveredFrom = 0;
+  #isWatching = false;
+  /** @type {{position: number, summary: RunSummary} | null} */
+  #newest = null;
   #asked_s = 0;
   /** @type {Set<FigureName>} */
   #wanted = new Set();
@@ -61,11 +64,16 @@ export class RunModel extends EventTarget {
       this.#reading.abort();
       clearTimeout(this.#timer);
     });
-    await this.readDetail();
-    if (signal.aborted) return;
-    stream().watchRun(this.runId, this.detail?.position ?? 0, (message) => this.#hear(message), signal);
     everySecond(() => this.#askIfQuiet(), signal);
-    this.#readFigures(FIGURES);
+    await this.retry();
+    if (!this.detail && !signal.aborted) stream().watchRuns((message) => this.#hearWithoutDetail(message), signal);
+  }
+
+  /** Until the run is there: the server may come back, the run may be made. @param {FromHub} message */
+  #hearWithoutDetail(message) {
+    if (this.detail || !this.problem) return;
+    const isMade = message.kind === "event" && message.event === "run" && message.run_id === this.runId;
+    if (isMade || (message.kind === "hello" && this.problem.status !== 422)) this.retry();
   }
 
   /** The stream on screen. */
@@ -103,11 +111,22 @@ export class RunModel extends EventTarget {
     try {
       this.detail = await getRun(this.runId, this.#signal);
       this.problem = null;
+      // The answer may be older than what was heard while it was on its way.
+      if (this.#newest && this.#newest.position > this.detail.position) this.detail = { ...this.detail, ...this.#newest.summary };
+      this.#watch(this.detail);
     } catch (error) {
       if (this.#signal.aborted) return;
       this.problem = error instanceof ApiError ? error : new ApiError(String(error), 0);
     }
     this.#say("facts");
+  }
+
+  /** Only a run that is there: one bad id would spoil the connection of all tabs. @param {RunDetail} detail */
+  #watch({ id, position }) {
+    if (this.#isWatching) return;
+    this.#isWatching = true;
+    this.runId = id;
+    stream().watchRun(id, position, (message) => this.#hear(message), this.#signal);
   }
 
   /** @param {View} view */
@@ -127,7 +146,7 @@ export class RunModel extends EventTarget {
     this.#readFigures(FIGURES);
   }
 
-  /** After an error. */
+  /** Reads all, at first and after an error. */
   async retry() {
     await this.readDetail();
     this.#readFigures(FIGURES);
@@ -137,7 +156,7 @@ export class RunModel extends EventTarget {
   async #readFigures(names) {
     clearTimeout(this.#timer);
     this.#wanted.clear();
-    if (!this.detail || !this.hasSteps) return;
+    if (!this.detail || !this.hasSteps || this.#signal.aborted) return;
     this.#readAt_ms = Date.now();
     if (names.length === FIGURES.length) {
       // A whole read makes those under way idle; a read of one chart must not end theirs.
@@ -188,7 +207,7 @@ export class RunModel extends EventTarget {
     if (message.kind === "covered" && message.runs.includes(this.runId)) this.#heardCovered(message.position);
     if (message.kind !== "event") return;
     if (message.event === "tick") this.#heardTick(message.position, message.payload);
-    if (message.event === "run") this.#heardSummary(message.payload);
+    if (message.event === "run") this.#heardSummary(message.position, message.payload);
     if (message.event === "stale") this.#heardStale();
     if (message.event === "deleted") {
       this.deleted = true;
@@ -197,8 +216,7 @@ export class RunModel extends EventTarget {
   }
 
   #heardHello() {
-    if (!this.detail) this.retry();
-    else if (this.figureProblems.size) this.#readSoon([...this.figureProblems.keys()]);
+    if (this.figureProblems.size) this.#readSoon([...this.figureProblems.keys()]);
   }
 
   /** @param {number} position */
@@ -212,8 +230,9 @@ export class RunModel extends EventTarget {
     this.#readSoon(FIGURES);
   }
 
-  /** @param {RunSummary} summary */
-  #heardSummary(summary) {
+  /** @param {number} position @param {RunSummary} summary */
+  #heardSummary(position, summary) {
+    this.#newest = { position, summary };
     if (!this.detail) return;
     const before = this.detail;
     const firstSteps = !this.hasSteps && summary.num_steps > 0;
@@ -226,7 +245,7 @@ export class RunModel extends EventTarget {
   #heardTick(position, tick) {
     if (!this.detail) return;
     this.#count(position, tick);
-    this.#heardSummary(tick.summary);
+    this.#heardSummary(position, tick.summary);
     if (tick.attempt > Math.max(0, ...this.detail.attempts.map((attempt) => attempt.number))) this.#heardStale();
     if (tick.stream !== this.stream || (this.attempt !== null && tick.attempt !== this.attempt)) return;
     if (!this.view.follow && this.view.last === null) return;

@@ -8,7 +8,8 @@ const english = {
 
   "connection.connecting": "Connecting…",
   "connection.live": "Live",
-  "connection.lost": "Disconnected, trying again. Last contact {ago}.",
+  "connection.lost": "Disconnected, trying again.",
+  "connection.since": "Last contact {ago}.",
 
   "state.running": "running",
   "state.stalled": "stalled",
