@@ -161,3 +161,23 @@ def test_a_malformed_run_id_in_one_tab_leaves_the_others_connected(
     wait_for_charts(page)
     for tab in (page, other):
         expect(tab.locator("connection-status")).to_have_text("Live")
+
+
+def test_live_steps_fill_the_last_bucket_of_a_long_run(page: Page, served: Served) -> None:
+    run = served.put(name="long")
+    run.send(range(3000))
+    page.goto(run.url)
+    wait_for_charts(page)
+    expect(page.locator("connection-status")).to_have_text("Live")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for step in range(3000, 3003):
+        run.send([step])
+    wait_until(lambda: all(steps == [-0.5, 3002.5] for steps in shown_range(page)))
+    line = """() => {
+      const plot = document.querySelector("chart-row[data-figure=norm] .chart-plot");
+      const { x, y } = plot._fullData.find((trace) => trace.mode.startsWith("lines") && trace.fill !== "toself");
+      return [x.length, x.at(-1), y.at(-1)];
+    }"""
+    wait_until(lambda: page.evaluate(line) == [751, 3000, (1.5 + 0.5 + 0.5) / 3])
+    assert not [url for url in asked if "/figures/" in url]

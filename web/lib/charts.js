@@ -148,8 +148,9 @@ export function purge(element) {
 
 /** A cell covers the steps of its bucket, half a step before the first to half a step behind the last. @param {HeatMap} heat @param {number} from @param {number} to */
 function edges(heat, from, to) {
+  const { bucket_steps } = heat;
   const starts = heat.x.slice(from, to).map((step) => step - 0.5);
-  starts.push(heat.x[to - 1] + heat.bucket_steps - 0.5);
+  starts.push((Math.floor(heat.x[to - 1] / bucket_steps) + 1) * bucket_steps - 0.5);
   return starts;
 }
 

@@ -55,8 +55,15 @@ function isLine(trace) {
   return trace.role === "series" || trace.role === "lr" || trace.role === "threshold" || trace.role === "band_high";
 }
 
-/** The last step a figure holds, −1 for none. @param {Figure} figure */
+/** The last step a figure holds, −1 for none: its last bucket may not be full. @param {Figure} figure */
 export function lastStep(figure) {
+  const point = lastPoint(figure);
+  const bucketEnd = (bucketOf(figure, point) + 1) * figure.bucket_steps - 1;
+  return point < 0 ? -1 : Math.max(point, Math.min(figure.last_step ?? point, bucketEnd));
+}
+
+/** Where its last point stands. @param {Figure} figure */
+function lastPoint(figure) {
   const x = figure.heat?.x ?? figure.traces.find(isLine)?.x ?? [];
   return x.length ? x[x.length - 1] : -1;
 }
@@ -75,10 +82,43 @@ export function extendFigure(figure, tick, last) {
   if (steps.step.length && steps.step[0] <= lastStep(figure)) return false;
   for (let i = 0; i < steps.step.length; i++) {
     if (steps.step[i] > last) break;
-    for (const trace of figure.traces) appendStep(trace, steps, i);
-    figure.num_appended++;
+    addStep(figure, steps, i);
   }
   return true;
+}
+
+/** Opens a point for a step, or takes it into the bucket at the end. @param {Figure} figure @param {Tick["steps"]} steps @param {number} i */
+function addStep(figure, steps, i) {
+  const step = steps.step[i];
+  const end = lastPoint(figure);
+  const opens = end < 0 || bucketOf(figure, step) !== bucketOf(figure, end);
+  const numBefore = opens ? 0 : lastStep(figure) - end + 1;
+  for (const trace of figure.traces) {
+    const value = valueFor(trace, steps, i);
+    if (value === null) continue;
+    const hasPoint = !opens && trace.x.length > 0 && bucketOf(figure, trace.x[trace.x.length - 1]) === bucketOf(figure, end);
+    if (hasPoint) trace.y[trace.y.length - 1] = joined(trace, trace.y[trace.y.length - 1], value, numBefore);
+    else {
+      trace.x.push(opens ? step : end);
+      trace.y.push(value);
+    }
+  }
+  if (opens) figure.num_appended++;
+  figure.last_step = step;
+}
+
+/** @param {Figure} figure @param {number} step */
+function bucketOf(figure, step) {
+  return Math.floor(step / figure.bucket_steps);
+}
+
+/** What a bucket shows once another value is in it. @param {Trace} trace @param {number} old @param {number} added @param {number} numBefore */
+function joined(trace, old, added, numBefore) {
+  if (Number.isNaN(old)) return added;
+  if (Number.isNaN(added)) return old;
+  if (trace.role === "band_low") return Math.min(old, added);
+  if (trace.role === "band_high" || trace.live?.where) return Math.max(old, added);
+  return old + (added - old) / (numBefore + 1);
 }
 
 /** @param {Exclude<FigureName, "layers">} name @param {Tick["steps"]} steps */
@@ -86,14 +126,14 @@ function hasNews(name, steps) {
   return (steps[MAIN_COLUMN[name]] ?? []).some((value) => value !== null);
 }
 
-/** @param {Trace} trace @param {Tick["steps"]} steps @param {number} i */
-function appendStep(trace, steps, i) {
+/** A trace's value of a live step; null where it has none there. @param {Trace} trace @param {Tick["steps"]} steps @param {number} i */
+function valueFor(trace, steps, i) {
   const rule = trace.live;
-  if (!rule || (rule.where && !steps[rule.where]?.[i])) return;
-  const recorded = rule.y ? (steps[rule.y]?.[i] ?? NaN) : (MARK_HEIGHT[/** @type {"skipped"} */ (trace.role)] ?? 1);
-  if (rule.where && Number.isNaN(recorded)) return;
-  trace.x.push(steps.step[i]);
-  trace.y.push(Number(recorded));
+  if (!rule || (rule.where && !steps[rule.where]?.[i])) return null;
+  if (!rule.y) return MARK_HEIGHT[/** @type {"skipped"} */ (trace.role)] ?? 1;
+  const recorded = steps[rule.y]?.[i] ?? null;
+  if (recorded === null) return rule.where ? null : NaN;
+  return Number(recorded);
 }
 
 /** @param {Figure} figure @param {Tick} tick @param {number} last */
@@ -110,10 +150,11 @@ function extendHeat(figure, tick, last) {
   const end = heat.x.length - 1;
   if (step < heat.x[end]) return false;
   figure.num_missed += tick.steps.step.length - 1;
-  const opens = step >= heat.x[end] + heat.bucket_steps;
-  if (opens) heat.x.push(step - (step % heat.bucket_steps));
+  const opens = bucketOf(figure, step) !== bucketOf(figure, heat.x[end]);
+  if (opens) heat.x.push(step);
   appendNorms(figure, heat, norms, opens);
-  figure.num_appended++;
+  if (opens) figure.num_appended++;
+  figure.last_step = step;
   return true;
 }
 
@@ -145,8 +186,8 @@ export function readAt(figure, step) {
   const i = main ? indexAt(main.x, step) : -1;
   if (!main || i < 0) return null;
   const first = main.x[i];
-  const next = main.x[i + 1] ?? Infinity;
-  const last = Math.min(next, first + bucketAt(figure, first)) - 1;
+  const next = main.x[i + 1] ?? lastStep(figure) + 1;
+  const last = Math.min(next, (bucketOf(figure, first) + 1) * figure.bucket_steps) - 1;
   /** @type {Reading} */
   const reading = { first, last: Math.max(first, last), values: {}, marks: new Set() };
   for (const trace of figure.traces) {
@@ -157,11 +198,6 @@ export function readAt(figure, step) {
     else reading.values[trace.role] = trace.y[at];
   }
   return reading;
-}
-
-/** Live steps stand alone behind the buckets. @param {Figure} figure @param {number} first */
-function bucketAt(figure, first) {
-  return figure.num_appended && figure.last_step !== null && first > figure.last_step ? 1 : figure.bucket_steps;
 }
 
 /** A layer's log10 norm at a step, NaN where there is none. @param {HeatMap} heat @param {number} layer @param {number} step */

@@ -102,7 +102,7 @@ export class RunModel extends EventTarget {
   get shown() {
     const known = [...this.figures.values()];
     const oldest = Math.min(...known.map((figure) => figure.first_step ?? Infinity));
-    const newest = Math.max(...known.map((figure) => Math.max(lastStep(figure), figure.last_step ?? -1)), 0);
+    const newest = Math.max(...known.map(lastStep), 0);
     return stepsOnScreen(this.view, Number.isFinite(oldest) ? oldest : 0, newest);
   }
 
