@@ -16,29 +16,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradsight.errors import ClosedError, ConfigurationError, GradsightError
-    from gradsight.monitor import Monitor, StepResult
-    from gradsight.policies import GlobalNorm
+    from gradsight.monitor import Monitor
+    from gradsight.policies import GlobalNorm, Groups, TensorAdaptive, TensorNorm, UnitNorm, Value, parse_policy
+    from gradsight.result import StepResult
     from gradsight.run import Run
+    from gradsight.scaling import DynamicScale
+    from gradsight.thresholds import Cosine, Ema, Percentile, ZScore
 
 __all__ = [
     "ClosedError",
     "ConfigurationError",
+    "Cosine",
+    "DynamicScale",
+    "Ema",
     "GlobalNorm",
     "GradsightError",
+    "Groups",
     "Monitor",
+    "Percentile",
     "Run",
     "StepResult",
+    "TensorAdaptive",
+    "TensorNorm",
+    "UnitNorm",
+    "Value",
+    "ZScore",
     "__version__",
+    "parse_policy",
 ]
 
 _HOMES = {
-    "ClosedError": "errors",
-    "ConfigurationError": "errors",
-    "GlobalNorm": "policies",
-    "GradsightError": "errors",
+    **dict.fromkeys(("ClosedError", "ConfigurationError", "GradsightError"), "errors"),
+    **dict.fromkeys(("Cosine", "Ema", "Percentile", "ZScore"), "thresholds"),
+    **dict.fromkeys(
+        ("GlobalNorm", "Groups", "TensorAdaptive", "TensorNorm", "UnitNorm", "Value", "parse_policy"), "policies"
+    ),
+    "DynamicScale": "scaling",
     "Monitor": "monitor",
     "Run": "run",
-    "StepResult": "monitor",
+    "StepResult": "result",
 }
 
 

@@ -60,6 +60,8 @@ class Layers:
             [found[0] if len(found) == 1 else found for key, found in names.items() if key in held]
             + [f"unnamed.{index}" for index in range(len(unnamed))]
         )
+        self._names = [self.layer_set.name(index) for index in range(len(self.layer_set))]
+        self._last_present: tuple[list[int], list[str]] | None = None
         return unnamed
 
     def refresh(self) -> None:
@@ -74,6 +76,19 @@ class Layers:
         if len(grads) == len(all_grads):
             return None, grads
         return [index for index, grad in enumerate(all_grads) if grad is not None], grads
+
+    @property
+    def names(self) -> list[str]:
+        """One name a layer; the same list as long as the layers are the same."""
+        return self._names
+
+    def having_gradients(self, present: list[int] | None) -> tuple[list[str], list[Tensor]]:
+        """Names and parameters of these layers (None: all); the same list of names for the same layers."""
+        if present is None:
+            return self._names, self.parameters
+        if self._last_present is None or self._last_present[0] != present:
+            self._last_present = (present, [self._names[index] for index in present])
+        return self._last_present[1], [self.parameters[index] for index in present]
 
     @property
     def device(self) -> torch.device:

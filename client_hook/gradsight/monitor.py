@@ -1,6 +1,6 @@
 """Monitor: what a PyTorch training loop holds. Mixed precision, clipping, the optimizer step, and what was seen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter, time
 from typing import Any, Literal
@@ -12,58 +12,22 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from gradsight import wire
-from gradsight.amp import AmpStep, LossScale, Outcome
+from gradsight.amp import AmpStep, Outcome
 from gradsight.errors import ClosedError, ConfigurationError
+from gradsight.group_clipping import clipper_of
 from gradsight.layers import BackwardOrder, Layers, Model
-from gradsight.policies import GlobalNorm, as_policy, positive
+from gradsight.policies import Groups, Policy, as_policy
 from gradsight.reading import Reading
+from gradsight.result import StepResult
 from gradsight.run import Run
-from gradsight.seen import SeenStep
+from gradsight.sampling import Sample, Sampler
+from gradsight.scaling import DynamicScale, LossScale, scaling
+from gradsight.seen import SeenGroup, SeenStep
+from gradsight.thresholds import Threshold
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class StepResult:
-    """What one step did. On a GPU the values are read from the device when they are looked at, not before."""
-
-    __slots__ = ("_reading", "step")
-
-    def __init__(self, step: int, reading: Reading) -> None:
-        self.step = step
-        self._reading = reading
-
-    @property
-    def grad_norm_before_clip(self) -> float | None:
-        """Norm of the unscaled gradients before clipping; None where there was no gradient."""
-        return self._reading.values()["grad_norm_before_clip"]  # type: ignore[return-value]
-
-    @property
-    def max_norm(self) -> float | None:
-        """The threshold in force; None without clipping."""
-        return self._reading.values().get("max_norm")  # type: ignore[return-value]
-
-    @property
-    def clip_coef(self) -> float | None:
-        """What the gradients were multiplied by, 1.0 where nothing was clipped; None where there was no gradient."""
-        return self._reading.values().get("clip_coef")  # type: ignore[return-value]
-
-    @property
-    def loss_scale(self) -> float | None:
-        """The scale this step's backward used; None without scaling."""
-        return self._reading.values().get("loss_scale")  # type: ignore[return-value]
-
-    @property
-    def skipped(self) -> bool:
-        """Whether the optimizer left the parameters as they were."""
-        return bool(self._reading.values()["skipped"])
-
-    @property
-    def skip_reason(self) -> Literal["overflow", "nonfinite", "no_gradient", "user"] | None:
-        return self._reading.values()["skip_reason"]  # type: ignore[return-value]
-
-    def __repr__(self) -> str:
-        names = ("grad_norm_before_clip", "max_norm", "clip_coef", "loss_scale", "skipped", "skip_reason")
-        return f"StepResult(step={self.step}, {', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+TELL_UNDERFLOW_FROM = 0.25
+"""The share of a layer's gradients lost to fp16 from which on its name is worth an event."""
 
 
 class Monitor:
@@ -75,8 +39,8 @@ class Monitor:
         run: Where to record; None clips and scales without recording.
         stream: Name of this optimizer's series, for loops with several.
         precision: "fp32", "bf16" (autocast) or "fp16" (autocast and loss scaling).
-        clip: A threshold, a policy, or None: no clipping.
-        loss_scale: For fp16: "dynamic", a constant, or a GradScaler of your own.
+        clip: A threshold (a number, or one that moves), a policy, or None: no clipping.
+        loss_scale: For fp16: "dynamic", a `DynamicScale`, a constant, or a GradScaler of your own.
         update_scaler: False on all but the last of the monitors that share a scaler.
         fused: False keeps the unscale-and-clip factor out of the optimizer's fused kernel; None uses it where it can.
         layer_every: Record per-layer norms every so many steps.
@@ -94,8 +58,8 @@ class Monitor:
         run: Run | None = None,
         stream: str = "main",
         precision: Literal["fp32", "bf16", "fp16"] = "fp32",
-        clip: float | GlobalNorm | None = None,
-        loss_scale: Literal["dynamic"] | float | GradScaler = "dynamic",
+        clip: float | Threshold | Policy | None = None,
+        loss_scale: Literal["dynamic"] | float | DynamicScale | GradScaler = "dynamic",
         update_scaler: bool = True,
         fused: bool | None = None,
         layer_every: int = 1,
@@ -109,26 +73,34 @@ class Monitor:
             raise ConfigurationError(f"stream must be a name of 1 to 256 characters, got {stream!r}.")
         if not isinstance(optimizer, Optimizer):
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
+        if run is not None and run.is_finished:
+            raise ClosedError(f"run must not be finished, got {run!r}.")
         self.policy = as_policy(clip)
         self.precision = precision
         self.stream = stream
         self.num_steps = 0
+        """How many steps were attempted, skipped ones included."""
         self._optimizer = optimizer
         self._layers = Layers(model, optimizer)
-        scaling = _scaling(precision, loss_scale, self._layers.device.type)
-        self._loss_scale = LossScale(scaling, update=update_scaler)
-        self._amp = AmpStep(optimizer, self._loss_scale, fused=fused is not False, skip_nonfinite=skip_nonfinite)
+        source = scaling(precision, loss_scale, self._layers.device.type)
+        self._loss_scale = LossScale(source, update=update_scaler)
+        self._clipper = clipper_of(self.policy, self._layers.names)
+        self._amp = AmpStep(
+            optimizer, self._loss_scale, self._clipper, fused=fused is not False, skip_nonfinite=skip_nonfinite
+        )
         self._layer_every = layer_every
         self._loss: Tensor | None = None
         self._has_backward = False
         self._witness: tuple[ref[Tensor], int] | None = None
         self._backward_order: BackwardOrder | None = None
+        self._sampler = Sampler(is_fp16=precision == "fp16")
         self._last_end: float | None = None
+        self._step_time_s: float | None = None
+        self._told: dict[str, str] = {}
         self._run = run if run is not None and run.is_recording else None
-        if run is not None and run.is_finished:
-            raise ClosedError(f"run must not be finished, got {run!r}.")
         if self._run is not None:
-            self._run._declare_stream(stream, self._stream_record(), num_layers=len(self._layers.layer_set))
+            for name, record in self._stream_records().items():
+                self._run._declare_stream(name, record, num_layers=len(self._layers.layer_set))
 
     @property
     def scaler(self) -> GradScaler | None:
@@ -146,10 +118,10 @@ class Monitor:
         self._loss = seen if self._loss is None else self._loss + seen
         self._has_backward = True
         first = self._backward_order is None
-        if first:
+        if self._backward_order is None:
             self._backward_order = BackwardOrder(self._layers.parameters)
         self._loss_scale.scaled(loss).backward()  # type: ignore[no-untyped-call]
-        if first and self._backward_order is not None:
+        if first:
             self._backward_order.stop()
 
     def step(self, loss: Tensor | None = None, *, closure: Callable[[], Any] | None = None) -> StepResult:
@@ -163,37 +135,45 @@ class Monitor:
         Raises:
             ConfigurationError: a closure together with loss scaling, which torch has no step for.
         """
+        if closure is not None and self._loss_scale.is_used:
+            raise ConfigurationError("closure must be None with loss scaling: torch's GradScaler takes none.")
         if loss is not None:
             self.backward(loss)
         begin = perf_counter()
         self._layers.refresh()
         if closure is not None:
             present, outcome = self._step_with_closure(closure)
-        else:
-            present, grads = self._layers.gradients()
-            if self._is_fresh(grads):
-                outcome = self._amp.step(grads, self.policy)
-                self._witness = (ref(grads[-1]), grads[-1]._version)
-            else:
-                present, outcome = [], None
-        reading = Reading(outcome, loss=self._loss, lr=self._lr(), is_scaled=self._loss_scale.is_used)
-        step = self.num_steps
-        self.num_steps += 1
-        self._loss, self._has_backward = None, False
-        if self._run is not None:
-            self._record(self._run, step, reading, present, begin, outcome.optimizer_time_s if outcome else 0.0)
-        return StepResult(step, reading)
+            return self._finish(outcome, present, begin)
+        present, grads = self._layers.gradients()
+        if not self._is_fresh(grads):
+            self._loss_scale.update_without_step()
+            return self._finish(None, [], begin)
+        names, parameters = self._layers.having_gradients(present)
+        is_sampled = self._run is not None and self._sampler.is_due(self.num_steps)
+        if is_sampled:
+            self._sampler.before(parameters, grads)
+        outcome = self._amp.step(names, parameters, grads)
+        sample = self._sampler.after(parameters, self.num_steps, self._step_time_s or 0.0) if is_sampled else None
+        self._witness = (ref(grads[-1]), grads[-1]._version)
+        return self._finish(outcome, present, begin, sample)
+
+    def skip(self) -> StepResult:
+        """Record this step as skipped by your own choice (a loss spike, say): measured, the scale updated, nothing
+        applied, and no threshold learns from it. The gradients stay; clear them as always."""
+        begin = perf_counter()
+        self._layers.refresh()
+        present, grads = self._layers.gradients()
+        outcome = self._amp.skip(grads) if self._is_fresh(grads) else None
+        return self._finish(outcome, present if outcome else [], begin)
 
     def _step_with_closure(self, closure: Callable[[], Any]) -> tuple[list[int] | None, Outcome | None]:
-        if self._loss_scale.is_used:
-            raise ConfigurationError("closure must be None with loss scaling: torch's GradScaler takes none.")
         seen: list[tuple[list[int] | None, Outcome]] = []
 
         def clipped() -> Any:
             loss = closure()
             present, grads = self._layers.gradients()
             if grads:
-                outcome = self._amp.clip(grads, self.policy)
+                outcome = self._amp.clip(*self._layers.having_gradients(present), grads)
                 if not seen:
                     seen.append((present, outcome))
                     self._loss = loss.detach() if isinstance(loss, Tensor) else None
@@ -214,59 +194,95 @@ class Monitor:
         last, version = self._witness
         return last() is not grads[-1] or grads[-1]._version != version
 
+    def _finish(
+        self, outcome: Outcome | None, present: list[int] | None, begin: float, sample: Sample | None = None
+    ) -> StepResult:
+        """Number the step, hand it to the run, give its result. What goes wrong on the telemetry side is counted and
+        never reaches the training loop."""
+        reading = Reading(outcome, loss=self._loss, lr=self._lr(), sample=sample)
+        step = self.num_steps
+        self.num_steps += 1
+        self._loss, self._has_backward = None, False
+        if self._run is not None:
+            try:
+                reading.start_copy()
+                self._record(self._run, step, reading, present, begin, outcome)
+            except Exception as error:
+                self._run._lost("hook_error", error)
+        return StepResult(step, reading)
+
     def _record(
-        self, run: Run, step: int, reading: Reading, present: list[int] | None, begin: float, optimizer_time_s: float
+        self, run: Run, step: int, reading: Reading, present: list[int] | None, begin: float, outcome: Outcome | None
     ) -> None:
-        """Hand the step to the run. Whatever goes wrong here is counted and never reaches the training loop."""
-        try:
-            with_layers = step % self._layer_every == 0
-            reading.start_copy(with_layers=with_layers)
-            end = perf_counter()
-            times = {
-                "step_time_s": None if self._last_end is None else end - self._last_end,
-                "hook_time_s": end - begin - optimizer_time_s,
-            }
-            self._last_end = end
-            layer_set = self._layers.layer_set
-            run._record(
-                self.stream,
-                SeenStep(step, time(), reading, times, layer_set, present, self._backward_order, with_layers),
+        end, now_s = perf_counter(), time()
+        self._step_time_s = None if self._last_end is None else end - self._last_end
+        self._last_end = end
+        hook_time_s = end - begin - (outcome.optimizer_time_s if outcome else 0.0)
+        times = {"step_time_s": self._step_time_s, "hook_time_s": hook_time_s}
+        with_layers = step % self._layer_every == 0
+        layer_set, order = self._layers.layer_set, self._backward_order
+        seen = SeenStep(step, now_s, reading, times, layer_set, present, order, with_layers, self._tell_underflow)
+        run._record(self.stream, seen)
+        if outcome is None:
+            return
+        for pattern in outcome.clip.groups:
+            run._record(f"{self.stream}/{pattern}", SeenGroup(step, now_s, reading, pattern))
+        if outcome.was_unscaled and "unscaled" not in self._told:
+            message = "scaler.unscale_ was called before step: not needed, the gradients are taken as they are"
+            self._tell("unscaled", step, message)
+
+    def _tell_underflow(self, step: int, layer: str, fraction: float) -> None:
+        """Name the layer that loses most to fp16, when it is another than before (called off the training thread)."""
+        if fraction >= TELL_UNDERFLOW_FROM and self._told.get("layer") != layer:
+            self._told["layer"] = layer
+            self._tell(
+                "underflow", step, f"{layer}: {fraction:.0%} of its scaled gradients are below fp16's normal range"
             )
-        except Exception as error:
-            run._lost("hook_error", error)
+
+    def _tell(self, kind: str, step: int, message: str) -> None:
+        self._told[kind] = message
+        if self._run is not None:
+            self._run.log_event(kind, step=step, message=message, stream=self.stream)
 
     def _lr(self) -> float | Tensor | None:
         lr = self._optimizer.param_groups[0].get("lr")
         return lr.detach().clone() if isinstance(lr, Tensor) else lr
 
-    def _stream_record(self) -> wire.StreamRecord:
+    def _stream_records(self) -> dict[str, wire.StreamRecord]:
+        """What diagnosis needs to know, of this stream and of one for each group."""
         optimizer, group = self._optimizer, self._optimizer.param_groups[0]
-        betas = group.get("betas")
-        lr, momentum = group.get("lr"), group.get("momentum")
-        return wire.StreamRecord(
-            optimizer=wire.Optimizer(
-                class_name=type(optimizer).__name__,
-                lr=None if lr is None else float(lr),
-                betas=None if betas is None else [float(beta) for beta in betas],
-                momentum=None if momentum is None else float(momentum),
-            ),
-            policy=None if self.policy is None else str(self.policy),
-            precision=self.precision,
-            scaler=str(self._loss_scale) if self._loss_scale.is_used else None,
-            num_parameters=self._layers.num_parameters,
-        )
+        betas, lr, momentum = group.get("betas"), group.get("lr"), group.get("momentum")
+        policies = {self.stream: self.policy}
+        if isinstance(self.policy, Groups):
+            policies |= {f"{self.stream}/{pattern}": part for pattern, part in self.policy.policies.items()}
+        return {
+            stream: wire.StreamRecord(
+                optimizer=wire.Optimizer(
+                    class_name=type(optimizer).__name__,
+                    lr=None if lr is None else float(lr),
+                    betas=None if betas is None else [float(beta) for beta in betas],
+                    momentum=None if momentum is None else float(momentum),
+                ),
+                policy=None if policy is None else str(policy),
+                precision=self.precision,
+                scaler=str(self._loss_scale) if self._loss_scale.is_used else None,
+                num_parameters=self._layers.num_parameters,
+            )
+            for stream, policy in policies.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed training needs: the step count, the loss scale, the policy's text form, the run's id."""
+        """What a resumed training needs: the step count, the loss scale, the policy and what it has learned."""
         scaler = self._loss_scale.scaler
         return {
             "num_steps": self.num_steps,
             "policy": None if self.policy is None else str(self.policy),
+            "thresholds": {name: learner.state_dict() for name, learner in self._clipper.learners()},
             "scaler": None if scaler is None else scaler.state_dict(),
             "run_id": None if self._run is None else self._run.id,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`.
 
         Raises:
@@ -277,26 +293,16 @@ class Monitor:
             raise ConfigurationError(f"state must be of policy {policy!r}, got {state['policy']!r}.")
         scaler = self._loss_scale.scaler
         if (state["scaler"] is None) != (scaler is None):
-            raise ConfigurationError(
-                f"state must {'not ' if scaler is None else ''}hold a scaler for {self.precision!r}."
-            )
+            expected = "no scaler" if scaler is None else "a scaler"
+            raise ConfigurationError(f"state must hold {expected} for this monitor, got {state['scaler']!r}.")
+        clipper = clipper_of(self.policy, self._layers.names)
+        for name, learner in clipper.learners():
+            learner.load_state_dict(state["thresholds"][name])
         if scaler is not None:
             scaler.load_state_dict(state["scaler"])
+        self._clipper = self._amp.clipper = clipper
         self.num_steps = int(state["num_steps"])
 
     def close(self) -> None:
         """Stop recording; the run itself is the user's to finish. Closing twice is fine."""
         self._run = None
-
-
-def _scaling(precision: str, loss_scale: Any, device_type: str) -> float | GradScaler | None:
-    """Where the loss scale comes from: a constant, a GradScaler, or None."""
-    if precision != "fp16":
-        if loss_scale != "dynamic":
-            raise ConfigurationError(f"loss_scale must be left out with precision {precision!r}, got {loss_scale!r}.")
-        return None
-    if loss_scale == "dynamic":
-        return GradScaler(device_type)
-    if isinstance(loss_scale, GradScaler):
-        return loss_scale
-    return positive("loss_scale", loss_scale)

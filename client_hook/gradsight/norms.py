@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+Scalar = float | Tensor
+"""A float on the host, or a 0-dim float64 tensor nobody has waited for."""
+
 LONG_CPU_TENSOR = 131_072
 """From this many elements on a float32 norm on the CPU is off by more than 1e-6 (pytorch#68326): take it in rows."""
 ROW_LENGTH = 4096
@@ -52,6 +55,13 @@ def layer_norms_on_host(grads: Sequence[Tensor], norm_type: float = 2.0) -> list
         if not math.isfinite(value):
             values[index] = exact_norm(grads[index], norm_type)
     return values
+
+
+def norm_of(norms: Sequence[float] | Tensor, norm_type: float = 2.0) -> Scalar:
+    """The p-norm of layers' norms: a float of floats, a 0-dim float64 tensor of a tensor [L]."""
+    if isinstance(norms, Tensor):
+        return total_norm_on_device(norms, norm_type)
+    return total_norm(norms, norm_type)
 
 
 def total_norm(values: Sequence[float], norm_type: float = 2.0) -> float:

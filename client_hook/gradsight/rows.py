@@ -23,6 +23,11 @@ class LayerSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    def name(self, index: int) -> str:
+        """One name of a layer: the first of several tied ones."""
+        names = self.names[index]
+        return names if isinstance(names, str) else names[0]
+
 
 class StepRow(NamedTuple):
     """One optimizer step, ready for the wire."""

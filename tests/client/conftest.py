@@ -11,6 +11,8 @@ import gradsight
 from gradsight import wire
 from gradsight.transport import MemoryTransport, send_spooled
 
+torch.set_num_threads(1)  # small tensors: threads only get in each other's way
+
 NOBODY = "http://127.0.0.1:9"
 """An address where no server listens: the discard port of this machine."""
 

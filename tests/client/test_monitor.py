@@ -37,7 +37,9 @@ def train(monitor: gradsight.Monitor, model: nn.Module, optimizer: torch.optim.O
         ),
         pytest.param({"precision": "bf16", "loss_scale": torch.amp.GradScaler("cpu")}, "loss_scale must", id="scaler"),
         pytest.param(
-            {"precision": "fp16", "loss_scale": -1.0}, "loss_scale must be positive, got -1.0", id="bad scale"
+            {"precision": "fp16", "loss_scale": -1.0},
+            "loss_scale must be positive and finite, got -1.0",
+            id="bad scale",
         ),
     ],
 )

@@ -10,12 +10,23 @@ def test_the_public_names_are_these() -> None:
     assert gradsight.__all__ == [
         "ClosedError",
         "ConfigurationError",
+        "Cosine",
+        "DynamicScale",
+        "Ema",
         "GlobalNorm",
         "GradsightError",
+        "Groups",
         "Monitor",
+        "Percentile",
         "Run",
         "StepResult",
+        "TensorAdaptive",
+        "TensorNorm",
+        "UnitNorm",
+        "Value",
+        "ZScore",
         "__version__",
+        "parse_policy",
     ]
     assert gradsight.__all__ == sorted(gradsight.__all__)
 

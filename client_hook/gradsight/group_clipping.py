@@ -1,0 +1,141 @@
+"""`Groups`: a policy for each group of parameters, and the clipper of any policy."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsight.clipping import (
+    Clip,
+    Clipper,
+    GlobalClipper,
+    GroupClip,
+    NoClipper,
+    Seen,
+    as_multiplier,
+    effective,
+    multiply_,
+)
+from gradsight.element_clipping import ElementClipper
+from gradsight.errors import ConfigurationError
+from gradsight.norms import layer_norms, norm_of
+from gradsight.policies import GlobalNorm, Groups, Policy, TensorAdaptive, TensorNorm, UnitNorm, Value
+from gradsight.tensor_clipping import AdaptiveClipper, TensorClipper
+
+
+def clipper_of(policy: Policy | None, names: Sequence[str]) -> Clipper:
+    """The policy's working copy for an optimizer with these layers.
+
+    Raises:
+        ConfigurationError: a pattern of `Groups` matches none of the names.
+    """
+    match policy:
+        case None:
+            return NoClipper()
+        case GlobalNorm():
+            return GlobalClipper(policy)
+        case TensorNorm():
+            return TensorClipper(policy)
+        case TensorAdaptive():
+            return AdaptiveClipper(policy)
+        case Value() | UnitNorm():
+            return ElementClipper(policy)
+        case Groups():
+            return GroupsClipper(policy, names)
+
+
+class GroupsClipper:
+    """Each group by its own clipper; a layer that belongs to none is left as it is."""
+
+    norm_type = 2.0
+
+    def __init__(self, policy: Groups, names: Sequence[str]) -> None:
+        self._policy = policy
+        self._clippers = {pattern: clipper_of(part, names) for pattern, part in policy.policies.items()}
+        self._changes_elements = any(isinstance(clipper, ElementClipper) for clipper in self._clippers.values())
+        self._members: tuple[Sequence[str], dict[str, tuple[list[int], list[str]]]] | None = None
+        for pattern in policy.policies:
+            if not any(policy.pattern_of(name) == pattern for name in names):
+                raise ConfigurationError(
+                    f"policies must have patterns that are the first to match a layer, got {pattern!r}; layers are "
+                    f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}."
+                )
+
+    def decide(self, seen: Seen) -> Clip:
+        if self._changes_elements:
+            return Clip(factors=None)
+        parts = self._parts(seen)
+        clips = {pattern: self._clippers[pattern].decide(part) for pattern, (part, _) in parts.items()}
+        factors = torch.ones_like(seen.vector)
+        for pattern, (_, indices) in parts.items():
+            factors[indices] = torch.as_tensor(clips[pattern].factors, dtype=factors.dtype, device=factors.device)
+        return self._whole(seen, parts, clips, seen.vector * factors, factors)
+
+    def clip_(self, seen: Seen) -> Clip:
+        parts = self._parts(seen)
+        clips = {}
+        for pattern, (part, _) in parts.items():
+            clip = self._clippers[pattern].decide(part)
+            if clip.factors is None:
+                clip = self._clippers[pattern].clip_(part)
+            else:
+                multiply_(part.grads, as_multiplier(clip.factors))
+            clips[pattern] = clip
+        return self._whole(seen, parts, clips, layer_norms(seen.grads).double(), None)
+
+    def _parts(self, seen: Seen) -> dict[str, tuple[Seen, list[int]]]:
+        """What each group's clipper sees, and the indices of its layers, for the groups that have a gradient."""
+        if self._members is None or self._members[0] is not seen.names:
+            members: dict[str, tuple[list[int], list[str]]] = {}
+            for index, name in enumerate(seen.names):
+                pattern = self._policy.pattern_of(name)
+                if pattern is not None:
+                    indices, names = members.setdefault(pattern, ([], []))
+                    indices.append(index)
+                    names.append(name)
+            self._members = (seen.names, members)
+        return {pattern: (self._part(pattern, *of, seen), of[0]) for pattern, of in self._members[1].items()}
+
+    def _part(self, pattern: str, indices: list[int], names: list[str], seen: Seen) -> Seen:
+        norm_type = self._clippers[pattern].norm_type
+        grads = [seen.grads[index] for index in indices]
+        norms: Sequence[float] | Tensor
+        if norm_type != 2.0:
+            measured = layer_norms(grads, norm_type)
+            norms = measured if measured.is_cuda else measured.tolist()
+        elif isinstance(seen.scaled_norms, Tensor):
+            norms = seen.scaled_norms[indices]
+        else:
+            norms = [seen.scaled_norms[index] for index in indices]
+        total = norm_of(norms, norm_type) * seen.unscale
+        # Where a gradient of another group is not finite the step is not applied: nothing is learned from this one.
+        if isinstance(total, Tensor):
+            total = torch.where(torch.as_tensor(seen.is_finite, device=total.device), total, torch.nan)
+        elif not seen.is_finite:
+            total = math.nan
+        parameters = [seen.parameters[index] for index in indices]
+        return replace(seen, names=names, parameters=parameters, grads=grads, scaled_norms=norms, total=total)
+
+    def _whole(
+        self, seen: Seen, parts: dict[str, tuple[Seen, list[int]]], clips: dict[str, Clip], after: Tensor, factors: Any
+    ) -> Clip:
+        clipped = torch.zeros_like(after, dtype=torch.bool)
+        groups = {}
+        for pattern, (part, indices) in parts.items():
+            clip = clips[pattern]
+            norm = norm_of(part.scaled_norms, self._clippers[pattern].norm_type) * part.unscale
+            if clip.clipped is not None:
+                clipped[indices] = clip.clipped
+            elif clip.max_norm is not None:
+                clipped[indices] = torch.as_tensor(norm > clip.max_norm, device=clipped.device)
+            groups[pattern] = GroupClip(norm, clip.clip_coef, clip.max_norm)
+        finite = torch.as_tensor(seen.is_finite, device=clipped.device)
+        return Clip(factors, effective(seen, after), clipped=clipped & finite, groups=groups)
+
+    def learners(self) -> Iterator[tuple[str, Any]]:
+        for pattern, clipper in self._clippers.items():
+            for name, learner in clipper.learners():
+                yield f"{pattern}: {name}", learner
