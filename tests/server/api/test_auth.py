@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 from pydantic import SecretStr
 
 from gradsight_server.app import create_app
@@ -247,3 +248,16 @@ def test_an_allowed_host_is_let_in(tmp_path: Path) -> None:
         # A proxy in front may hand on its own name as Host; the browser still says where the page came from.
         headers = {"Origin": "https://grad.example"}
         assert server.client.put(f"/api/v1/runs/{RUN}", headers=headers).status_code == 200
+
+
+def test_a_person_signs_in_and_lands_where_they_wanted_to_go(closed: Running, browser: Browser) -> None:
+    with browser.new_page() as page:
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto(f"{closed.url}/runs/{RUN}?a=1")
+        page.get_by_label("Token").fill(SECRET)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{closed.url}/runs/{RUN}?a=1")
+        assert page.evaluate("document.cookie") == "", "the page's scripts cannot read it"
+        assert page.evaluate("fetch('/api/v1/runs').then((answer) => answer.status)") == 200
+        assert [problem for problem in problems if "Content Security Policy" in problem] == []
