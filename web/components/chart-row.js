@@ -17,7 +17,7 @@ const NAME_PX = 13;
 export class ChartRow extends HTMLElement {
   /** @type {FigureName} */
   #name = "norm";
-  #title = h("h3");
+  #title = h("h2", { class: "chart-title" });
   #value = h("p", { class: "chart-value" });
   #notes = h("p", { class: "chart-notes" });
   #plot = h("div", { class: "chart-plot", "aria-hidden": "true" });

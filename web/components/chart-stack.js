@@ -16,6 +16,7 @@ import { ALL, zoomTo } from "../lib/view.js";
 const DRAW_MS = 250;
 const DRAW_MAP_MS = 1_000;
 const STEP_TICK_PX = 96;
+const LOAD_AGAIN_MS = 10_000;
 
 export class ChartStack extends HTMLElement {
   /** Set before the element is put into the page. @type {import("../lib/run-model.js").RunModel | null} */
@@ -86,7 +87,7 @@ export class ChartStack extends HTMLElement {
         this.#plotly = await loadPlotly();
         this.#drawNow();
       } catch {
-        this.#started = false;
+        window.setTimeout(() => (this.#started = false), LOAD_AGAIN_MS);
         setText(this.#message, t("charts.plotly.failed"));
         this.#message.hidden = false;
       }

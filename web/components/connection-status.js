@@ -1,5 +1,6 @@
 /** <connection-status>: whether the page is live; when it is not, since when. */
 
+import { checkAccess } from "../lib/api.js";
 import { everySecond } from "../lib/clock.js";
 import { h, setText } from "../lib/dom.js";
 import { ago } from "../lib/format.js";
@@ -35,6 +36,7 @@ export class ConnectionStatus extends HTMLElement {
     this.#everConnected ||= connected;
     const down_ms = Date.now() - since_ms;
     const state = connected ? "live" : down_ms < (this.#everConnected ? GRACE_MS : 2 * GRACE_MS) ? "connecting" : "lost";
+    if (state === "lost" && this.dataset.state !== "lost") checkAccess();
     this.dataset.state = state;
     setText(this.#words, t(`connection.${state}`));
     setText(this.#age, state === "lost" ? ` ${t("connection.since", { ago: ago(down_ms / 1000) })}` : "");

@@ -50,6 +50,11 @@ export function getRuns(query, signal) {
   return get("runs", query, signal);
 }
 
+/** An event stream cannot say that the login has run out: this asks, and leads to the login where it has. */
+export async function checkAccess() {
+  await getRuns({ limit: 1 }).catch(() => null);
+}
+
 /** @param {string} runId @param {AbortSignal} [signal] @returns {Promise<RunDetail>} */
 export function getRun(runId, signal) {
   return get(`runs/${encodeURIComponent(runId)}`, {}, signal);

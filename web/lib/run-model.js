@@ -9,6 +9,7 @@ import { rangeToRead, stepsOnScreen } from "./view.js";
 /** Appended live steps after which a figure is read again: buckets draw faster than single steps. */
 const MOST_APPENDED = 2_000;
 const READ_AGAIN_MS = 1_000;
+const TROUBLE_MS = 5_000;
 /** A tick brings the layers of its last step only: the map is completed now and then, not by each viewer each second. */
 const COMPLETE_MAP_MS = 15_000;
 /** A quiet run is asked about again: silence comes without a message. */
@@ -43,6 +44,7 @@ export class RunModel extends EventTarget {
   /** @type {Set<FigureName>} */
   #wanted = new Set();
   #timer = 0;
+  #troubleTimer = 0;
   #readAt_ms = 0;
 
   /**
@@ -63,6 +65,7 @@ export class RunModel extends EventTarget {
     signal.addEventListener("abort", () => {
       this.#reading.abort();
       clearTimeout(this.#timer);
+      clearTimeout(this.#troubleTimer);
     });
     everySecond(() => this.#askIfQuiet(), signal);
     await this.retry();
@@ -189,8 +192,14 @@ export class RunModel extends EventTarget {
     } catch (error) {
       if (generation !== this.#generation || this.#signal.aborted) return;
       this.figureProblems.set(name, error instanceof Error ? error.message : String(error));
+      this.#readAfterTrouble();
     }
     this.#say("figures");
+  }
+
+  #readAfterTrouble() {
+    clearTimeout(this.#troubleTimer);
+    this.#troubleTimer = window.setTimeout(() => this.#readSoon([...this.figureProblems.keys()]), TROUBLE_MS);
   }
 
   /** Reads again, at most once a second, all that was asked for until then. @param {readonly FigureName[]} names */
