@@ -16,7 +16,18 @@ FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 TORCH = (
     *(
         f"gradsight/{name}.py"
-        for name in ("norms", "layers", "reading", "*clipping", "scaling", "amp", "monitor", "watch")
+        for name in (
+            "norms",
+            "layers",
+            "reading",
+            "*clipping",
+            "scaling",
+            "sampling",
+            "sharding",
+            "amp",
+            "monitor",
+            "watch",
+        )
     ),
     "gradsight/integrations/*",
     "gradsight_server/demo.py",

@@ -20,8 +20,8 @@ from gradsight.errors import ConfigurationError
 
 def word(name: str, value: Any) -> str:
     """A name of 1 to 256 characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 256:
-        raise ConfigurationError(f"{name} must be a text of 1 to 256 characters, got {value!r}.")
+    if not isinstance(value, str) or not 1 <= len(value) <= 256 or "\0" in value:
+        raise ConfigurationError(f"{name} must be a text of 1 to 256 characters (none of them NUL), got {value!r}.")
     return value
 
 

@@ -34,9 +34,10 @@ class HttpTransport:
     """Records over HTTP, MessagePack in both directions."""
 
     def __init__(self, server: str, token: str | None = None) -> None:
-        headers = {"Content-Type": wire.CONTENT_TYPE_MSGPACK, "Accept": wire.CONTENT_TYPE_MSGPACK}
+        msgpack = wire.CONTENT_TYPE_MSGPACK.encode()
+        headers = {b"Content-Type": msgpack, b"Accept": msgpack}
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers[b"Authorization"] = f"Bearer {token}".encode()
         is_local = urlsplit(server).hostname in LOOPBACK
         # A proxy in the environment must not be asked for a server on this very machine.
         self._client = httpx.Client(base_url=f"{server}/api/v1/", headers=headers, trust_env=not is_local)

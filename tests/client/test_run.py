@@ -20,8 +20,8 @@ from tests.client.conftest import NOBODY, layer_rows, rows, sent
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        pytest.param({"project": ""}, "project must be a text of 1 to 256 characters, got ''", id="project"),
-        pytest.param({"name": 7}, "name must be a text of 1 to 256 characters, got 7", id="name"),
+        pytest.param({"project": ""}, "characters (none of them NUL), got ''", id="project"),
+        pytest.param({"name": 7}, "characters (none of them NUL), got 7", id="name"),
         pytest.param({"tags": "one"}, "tags must be a list of texts, got 'one'", id="tags"),
         pytest.param({"config": [1]}, "config must be a mapping, got [1]", id="config"),
         pytest.param({"total_steps": 0}, "total_steps must be a whole number from 1 on, got 0", id="total_steps"),

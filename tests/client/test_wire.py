@@ -53,6 +53,9 @@ def test_an_empty_batch_is_a_heartbeat() -> None:
         pytest.param(
             {"metrics": [{"step": 0, "name": "", "value": 1}]}, "metrics[0].name", "''", id="a metric without a name"
         ),
+        pytest.param(
+            {"metrics": [{"step": 0, "name": "a\0b", "value": 1}]}, "metrics[0].name", "matching", id="NUL in a name"
+        ),
         pytest.param([1], "body", "array", id="no object"),
         pytest.param(b'{"step": [0', "body", "not whole", id="cut short"),
         pytest.param(b"", "body", "not whole", id="nothing"),
