@@ -37,6 +37,7 @@ def test_facts_say_what_share_was_clipped_and_skipped(page: Page, run: SentRun) 
     expect(page.locator(".fact.clipped")).to_contain_text("8 of 42 steps")
     expect(page.locator(".fact.skipped")).to_contain_text("2of 42 attempted (4.8\u00a0%)")
     expect(page.locator(".fact.scale")).to_contain_text("65,5362¹⁶")
+    expect(page.locator(".fact.norm .fact-value")).to_have_text("NaN or Inf")
     expect(page.locator(".fact.nonfinite")).to_contain_text("2steps with a norm that is not finite")
 
 

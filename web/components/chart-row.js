@@ -3,8 +3,8 @@
 import { drawHeat, drawLines, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { heatAt, readAt } from "../lib/figures.js";
-import { lossScale, maxNorm, number } from "../lib/format.js";
-import { colourSpan, heightOf, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
+import { lossScale, maxNorm, number, plain } from "../lib/format.js";
+import { colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
 import { t } from "../lib/texts.js";
 
 /** Space above and below the curves inside a plot; marks at the top edge need half their height. */
@@ -26,6 +26,7 @@ export class ChartRow extends HTMLElement {
   #colours = h("span", { class: "colour-bar", hidden: true });
   #words = h("p", { class: "chart-words" });
   #height = 0;
+  #labelPlace = LABEL_PLACES[0];
   /** @type {{figure: Figure, until: number, span: [number, number]} | null} */
   #span = null;
 
@@ -87,7 +88,7 @@ export class ChartRow extends HTMLElement {
     const scale = scaleOf(figure, steps, this.#height);
     const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
     drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null));
-    this.#showThreshold(scale);
+    this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);
   }
 
   /** The colours stay while steps come in, and are fitted again when the map has grown by half. @param {Figure} figure @param {HeatMap} heat @param {[number, number]} steps */
@@ -98,16 +99,19 @@ export class ChartRow extends HTMLElement {
     return this.#span.span;
   }
 
-  /** @param {import("../lib/scales.js").Scale} scale */
-  #showThreshold({ threshold, ...scale }) {
+  /** @param {Figure} figure @param {[number, number]} steps @param {import("../lib/scales.js").Scale} scale @param {number} width */
+  #showThreshold(figure, steps, scale, width) {
+    const { threshold } = scale;
     this.#label.hidden = !threshold;
     if (!threshold) return;
     const { value, beyond } = threshold;
-    const at = beyond > 0 ? 1 : beyond < 0 ? 0 : heightOf({ threshold, ...scale }, value);
+    const at = beyond > 0 ? 1 : beyond < 0 ? 0 : heightOf(scale, value);
+    if (beyond) this.#labelPlace = { atRight: false, under: beyond > 0 };
+    else this.#labelPlace = labelPlace(figure, steps, scale, width, this.#height, this.#labelPlace);
     setText(this.#label, thresholdLabel(value, beyond));
     this.#label.style.top = `${TOP_PX + (1 - at) * this.#height}px`;
-    // Above its line, or under it where there is no room above.
-    this.#label.classList.toggle("is-under", at > 0.88);
+    this.#label.classList.toggle("is-under", this.#labelPlace.under);
+    this.#label.classList.toggle("is-right", this.#labelPlace.atRight);
   }
 
   /** @param {[number, number]} span */
@@ -169,7 +173,7 @@ export class ChartRow extends HTMLElement {
     const layer = y === null ? -1 : Math.floor(((y - top - TOP_PX) / this.#height) * heat.layers.length);
     if (step === null || layer < 0 || layer >= heat.layers.length) return { value: "", notes: [t("chart.layers.words")], marked: false };
     const value = heatAt(heat, layer, step);
-    return { value: Number.isNaN(value) ? t("reading.no.gradient") : number(10 ** value), notes: [heat.layers[layer]], marked: false };
+    return { value: Number.isNaN(value) ? t("layers.blank") : number(10 ** value), notes: [heat.layers[layer]], marked: false };
   }
 }
 
@@ -178,15 +182,16 @@ function lineParts(figure, step) {
   const reading = readAt(figure, step ?? Infinity);
   if (!reading) return { value: "", notes: [], marked: false };
   const { values, marks } = reading;
+  const isNonfinite = marks.has("nonfinite") && !Number.isFinite(values.series ?? NaN);
   const show = figure.name === "loss_scale" ? lossScale : figure.name === "loss" ? (/** @type {number} */ value) => number(value, 4) : number;
   const notes = [];
   const { band_low, band_high, threshold, lr } = values;
   if (band_low !== undefined && band_high !== undefined && band_low < band_high) notes.push(t("reading.range", { low: show(band_low), high: show(band_high) }));
   if (threshold !== undefined && threshold > 0) notes.push(t("reading.max_norm", { value: maxNorm(threshold) }));
-  if (lr !== undefined && !Number.isNaN(lr)) notes.push(t("reading.lr", { value: number(lr, 2) }));
+  if (lr !== undefined && !Number.isNaN(lr)) notes.push(t("reading.lr", { value: plain(Number(lr.toPrecision(2))) }));
   const named = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter((mark) => marks.has(mark));
-  if (step !== null) notes.push(...named.map((mark) => t(`reading.${mark}`)));
-  return { value: values.series === undefined ? "" : show(values.series), notes, marked: step !== null && marks.has("nonfinite") };
+  if (step !== null) notes.push(...named.filter((mark) => mark !== "nonfinite" || !isNonfinite).map((mark) => t(`reading.${mark}`)));
+  return { value: isNonfinite ? t("reading.nonfinite") : values.series === undefined ? "" : show(values.series), notes, marked: isNonfinite || (step !== null && marks.has("nonfinite")) };
 }
 
 /** The learning rate keeps its own scale where there is no room for its labels. @param {Figure} figure @param {[number, number]} steps @param {number} height */

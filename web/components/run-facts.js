@@ -1,6 +1,7 @@
 /** <run-facts>: the numbers that matter, in words; there before any chart is. Diagnosis will add its verdicts here. */
 
 import { h, setText } from "../lib/dom.js";
+import { hasValues, readAt } from "../lib/figures.js";
 import { integer, log2Exactly, lossScale, maxNorm, NOTHING, number, percent, powerOfTwo } from "../lib/format.js";
 import { t } from "../lib/texts.js";
 
@@ -18,8 +19,12 @@ export class RunFacts extends HTMLElement {
     this.append(h("dl", { class: "facts" }, ...[...this.#tiles.values()].map(({ element }) => element)), this.#dropped);
   }
 
-  /** @param {StepCounts} facts of the stream on screen @param {RunDetail} run */
-  show(facts, run) {
+  /**
+   * @param {StepCounts} facts of the stream on screen
+   * @param {RunDetail} run
+   * @param {Map<FigureName, Figure>} figures tell a newest value that is not finite from one never recorded
+   */
+  show(facts, run, figures) {
     this.#showDropped(run.attempts);
     const { last, num_steps } = facts;
     if (!num_steps) {
@@ -28,13 +33,15 @@ export class RunFacts extends HTMLElement {
     }
     const policyKnown = last.max_norm !== null && last.max_norm !== undefined;
     const coef = last.clip_coef === null || last.clip_coef === undefined ? [] : [t("fact.norm.coef", { coef: number(last.clip_coef) })];
-    this.#set("norm", number(last.grad_norm_before_clip), [policyKnown ? t("fact.norm.threshold", { max_norm: maxNorm(/** @type {number} */ (last.max_norm)) }) : t("fact.norm.no.threshold"), ...coef]);
+    const norm = figures.get("norm");
+    const isNonfinite = Boolean(norm && readAt(norm, Infinity)?.marks.has("nonfinite")) && !Number.isFinite(last.grad_norm_before_clip ?? NaN);
+    this.#set("norm", isNonfinite ? t("reading.nonfinite") : number(last.grad_norm_before_clip), [policyKnown ? t("fact.norm.threshold", { max_norm: maxNorm(/** @type {number} */ (last.max_norm)) }) : t("fact.norm.no.threshold"), ...coef], isNonfinite);
     const clips = policyKnown || facts.num_clipped > 0;
     this.#set("clipped", clips ? percent(facts.num_clipped, num_steps) : NOTHING, [clips ? t("fact.clipped.of", { clipped: integer(facts.num_clipped), all: integer(num_steps) }) : t("fact.clipped.unknown")]);
     this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
     this.#showScale(last.loss_scale);
     this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some") : t("fact.nonfinite.none")], facts.num_nonfinite > 0);
-    this.#set("loss", number(last.loss, 4), [last.loss === null || last.loss === undefined ? t("fact.loss.none") : t("fact.loss.words")]);
+    this.#set("loss", number(last.loss, 4), [lossWords(last.loss, figures.get("loss"))]);
   }
 
   /** @param {number | null | undefined} scale */
@@ -45,7 +52,7 @@ export class RunFacts extends HTMLElement {
     }
     const value = lossScale(scale);
     const exponent = log2Exactly(scale);
-    const other = exponent === null ? "" : value === powerOfTwo(exponent) ? number(scale, 8) : powerOfTwo(exponent);
+    const other = exponent === null ? "" : value === powerOfTwo(exponent) ? number(scale) : powerOfTwo(exponent);
     this.#set("scale", value, [other]);
   }
 
@@ -65,6 +72,12 @@ export class RunFacts extends HTMLElement {
     setText(shown.words, lines.join("\n"));
     shown.element.classList.toggle("is-critical", alarming);
   }
+}
+
+/** @param {number | null | undefined} loss @param {Figure | undefined} figure */
+function lossWords(loss, figure) {
+  if (loss !== null && loss !== undefined) return t("fact.loss.words");
+  return figure && hasValues(figure) ? t("fact.newest.none") : t("fact.loss.none");
 }
 
 /** @param {FactName} name */

@@ -51,7 +51,7 @@ export class RunPage extends HTMLElement {
     model.addEventListener("facts", () => this.#show(model), { signal });
     model.addEventListener("gone", () => this.#show(model), { signal });
     model.addEventListener("view", () => this.#showView(model), { signal });
-    model.addEventListener("figures", () => this.#showView(model), { signal });
+    model.addEventListener("figures", () => this.#show(model), { signal });
     this.addEventListener("choose", (event) => {
       const { stream, attempt } = /** @type {CustomEvent} */ (event).detail;
       model.select({ stream, attempt });
@@ -72,7 +72,7 @@ export class RunPage extends HTMLElement {
     if (!detail || !facts) return;
     document.title = `${detail.name} · ${detail.project} · ${t("app.name")}`;
     this.#head.show(detail, model.stream, model.attempt);
-    this.#facts.show(facts, detail);
+    this.#facts.show(facts, detail, model.figures);
     this.#setup.show(detail, model.record);
     this.#showView(model);
     this.#charts.startDrawing();

@@ -61,7 +61,7 @@ function isPowerOfTen(value) {
 export function powerOfTwoTicks([low, high], count) {
   const first = Math.ceil(Math.log2(low) - 1e-9);
   const last = Math.floor(Math.log2(high) + 1e-9);
-  const every = Math.max(1, Math.ceil((last - first + 1) / count));
+  const every = 2 ** Math.max(0, Math.ceil(Math.log2((last - first + 1) / count)));
   const exponents = [];
   for (let exponent = Math.ceil(first / every) * every; exponent <= last; exponent += every) exponents.push(exponent);
   return { values: exponents.map((exponent) => 2 ** exponent), labels: exponents.map(powerOfTwo) };

@@ -2,7 +2,7 @@
 
 import { linearTicks, logTicks, padded, powerOfTwoTicks } from "./axes.js";
 import { extent, indexAt } from "./arrays.js";
-import { maxNorm, number } from "./format.js";
+import { maxNorm, plain } from "./format.js";
 
 /** Decades beyond the norms at which a threshold is named at the edge instead of flattening the curve. */
 const FAR_DECADES = 2.5;
@@ -76,7 +76,7 @@ export function rightScaleOf(figure, steps, height) {
   if (!found) return null;
   const range = /** @type {[number, number]} */ ([0, found[1] * 1.12 || 1]);
   const { values } = linearTicks(range, Math.max(2, Math.floor(height / 50)));
-  return { range, ticks: { values, labels: values.map((value) => number(value, 2)) } };
+  return { range, ticks: { values, labels: values.map(plain) } };
 }
 
 /** How high a value stands: 0 at the lower edge of the plot, 1 at the upper. @param {Scale} scale @param {number} value */
@@ -101,6 +101,58 @@ export function colourSpan(heat, steps) {
   const low = sample[Math.floor(sample.length * 0.01)];
   const high = sample[Math.floor((sample.length - 1) * 0.995)];
   return high - low < 0.5 ? [low - 0.25, high + 0.25] : [low, high];
+}
+
+/** @typedef {{atRight: boolean, under: boolean}} LabelPlace */
+
+/** @type {LabelPlace[]} the best first */
+export const LABEL_PLACES = [
+  { atRight: false, under: false },
+  { atRight: true, under: false },
+  { atRight: false, under: true },
+  { atRight: true, under: true },
+];
+
+/** Pixels that the threshold's label takes, and the room it likes to have. */
+const LABEL_PX = { width: 120, height: 20 };
+
+/**
+ * Where the threshold's label hides the least: at the left or right end, above or under its line.
+ * @param {Figure} figure
+ * @param {[number, number]} steps
+ * @param {Scale} scale
+ * @param {number} width of the plot
+ * @param {number} height of the plot
+ * @param {LabelPlace} kept where it stands: it stays while there is room
+ * @returns {LabelPlace}
+ */
+export function labelPlace(figure, steps, scale, width, height, kept) {
+  const threshold = heightOf(scale, scale.threshold?.value ?? 1) * height;
+  const share = Math.min(1, LABEL_PX.width / width) * (steps[1] - steps[0]);
+  const curves = figure.traces.filter((trace) => trace.axis === "y" && trace.role !== "threshold");
+  let best = { ...kept, room: -1 };
+  for (const { atRight, under } of [kept, ...LABEL_PLACES]) {
+    /** @type {[number, number]} */
+    const end = atRight ? [steps[1] - share, steps[1]] : [steps[0], steps[0] + share];
+    const room = roomBeside(curves, end, scale, threshold, height, under);
+    if (room > best.room) best = { atRight, under, room };
+    if (room >= LABEL_PX.height) return best;
+  }
+  return best;
+}
+
+/** @param {Trace[]} curves @param {[number, number]} end @param {Scale} scale @param {number} threshold @param {number} height @param {boolean} under */
+function roomBeside(curves, end, scale, threshold, height, under) {
+  let room = under ? threshold : height - threshold;
+  for (const { x, y } of curves) {
+    for (let i = indexAt(x, end[0] - 1) + 1; i < x.length && x[i] <= end[1]; i++) {
+      if (!Number.isFinite(y[i])) continue;
+      const above = heightOf(scale, y[i]) * height - threshold;
+      // A curve that only touches the line's side still runs through the label.
+      if (under ? above <= 2 : above >= -2) room = Math.min(room, Math.max(0, under ? -above : above));
+    }
+  }
+  return room;
 }
 
 /** The text beside the threshold. @param {number} value @param {-1 | 0 | 1} beyond */

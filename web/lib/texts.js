@@ -84,6 +84,7 @@ const english = {
   "fact.nonfinite.some": "steps with a norm that is not finite",
   "fact.loss": "Loss",
   "fact.loss.none": "not recorded",
+  "fact.newest.none": "no finite value at the newest step",
   "fact.loss.words": "newest",
 
   "range.label": "Steps shown",
@@ -122,7 +123,7 @@ const english = {
   "norm.skipped": "skipped",
   "norm.nonfinite": "NaN or Inf",
   "loss.lr": "learning rate",
-  "layers.blank": "no gradient",
+  "layers.blank": "no finite norm",
   "layers.colours": "Colours from {low} to {high}",
   "legend": "What the marks mean",
 
@@ -133,7 +134,6 @@ const english = {
   "reading.clipped": "clipped",
   "reading.skipped": "skipped",
   "reading.nonfinite": "NaN or Inf",
-  "reading.no.gradient": "no gradient",
 
   "setup.title": "Set-up",
   "setup.policy": "Clipping policy",
