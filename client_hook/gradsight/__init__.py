@@ -11,7 +11,6 @@ The names load what they need when first used, so that importing this package co
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # late: it is most of what an import would cost
+
         try:
             return version("gradsight")
         except PackageNotFoundError:

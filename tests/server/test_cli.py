@@ -203,7 +203,9 @@ def test_serve_takes_in_what_was_spooled_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_sync_sends_what_was_spooled(tmp_path: Path) -> None:
-    with serving(cwd=tmp_path) as served:
+    elsewhere = tmp_path / "server"  # a server in the same folder would take the spool in by itself
+    elsewhere.mkdir()
+    with serving(cwd=elsewhere) as served:
         run_id = spool(tmp_path)
         done = run("sync", "--server", served.url, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, ".gradsight: sent 5 steps of 1 run.\n")
@@ -212,8 +214,8 @@ def test_sync_sends_what_was_spooled(tmp_path: Path) -> None:
         (tmp_path / ".gradsight").mkdir(exist_ok=True)
         again = run("sync", "--server", served.url, cwd=tmp_path)
         assert (again.returncode, again.stdout) == (0, "Nothing waits in .gradsight.\n")
-        nowhere = run("sync", "elsewhere", "--server", served.url, cwd=tmp_path)
-        assert (nowhere.returncode, "'elsewhere'" in nowhere.stderr) == (1, True)
+        nowhere = run("sync", "nowhere", "--server", served.url, cwd=tmp_path)
+        assert (nowhere.returncode, "'nowhere'" in nowhere.stderr) == (1, True)
 
 
 def test_what_was_sent_is_told_in_a_sentence() -> None:
