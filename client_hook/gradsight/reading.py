@@ -108,6 +108,8 @@ class Reading:
         values["max_norm"] = _threshold(values["max_norm"])
         values["skipped"] = bool(values["skipped"])
         values["skip_reason"] = outcome.skip_reason if values["skipped"] else None
+        if values["skip_reason"] in ("overflow", "nonfinite"):
+            values["clip_coef"] = None  # nothing was multiplied: a 1 would pass for a step left unclipped
         return values
 
     def group_values(self) -> dict[str, Values]:
@@ -119,7 +121,7 @@ class Reading:
             pattern: {
                 "grad_norm_before_clip": numbers[f"norm of {pattern}"],
                 "max_norm": _threshold(numbers[f"max of {pattern}"]),
-                "clip_coef": numbers[f"coef of {pattern}"],
+                "clip_coef": None if whole["clip_coef"] is None else numbers[f"coef of {pattern}"],
                 **{name: whole[name] for name in ("lr", "loss_scale", "skipped", "skip_reason")},
             }
             for pattern in self._outcome.clip.groups

@@ -30,7 +30,7 @@ class StepResult:
 
     @property
     def clip_coef(self) -> float | None:
-        """What the gradients were multiplied by, 1.0 where nothing was clipped; None where there was no gradient."""
+        """What the gradients were multiplied by, 1.0 where nothing was clipped; None without a finite gradient."""
         clip_coef: float | None = self._reading.values()["clip_coef"]
         return clip_coef
 
