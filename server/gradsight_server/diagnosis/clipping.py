@@ -1,0 +1,207 @@
+"""Is the clipping threshold right: one verdict from the judged norms, and what else is to be said of clipping.
+
+Sources: V. Godbole et al., Deep Learning Tuning Playbook, 2023: a threshold at the 90th percentile of the unclipped
+norms, above half of the steps clipped is "extremely aggressive", rather lower the learning rate. Clipping with Adam:
+its update does not change with a constant factor on the gradient, so what counts is how much the coefficient varies.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradsight_server.diagnosis import borders
+from gradsight_server.diagnosis.answer import ClippingVerdict, RecommendedMaxNorm, Severity
+from gradsight_server.diagnosis.inputs import Floats
+from gradsight_server.diagnosis.levels import relative_spread
+from gradsight_server.diagnosis.observed import Observed
+from gradsight_server.diagnosis.rule import Found, spanning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clipped:
+    """Figures of the judged steps [J]; None where no threshold is known."""
+
+    fraction: float | None
+    median_coef: float | None
+    mean_coef: float | None
+    spread: float
+    max_norm: float | None
+    num_spikes: int
+    num_passed: int
+    largest_passed: float
+    """The largest passed spike, in local medians."""
+    num_echoes: int
+    """Passed spikes that the loss answered."""
+
+    @property
+    def spikes_pass(self) -> bool:
+        return self.num_passed > 0
+
+    @property
+    def passing_matters(self) -> bool:
+        many = self.num_passed >= borders.MANY_SPIKES
+        return many or self.largest_passed >= borders.HUGE_SPIKE_RATIO or self.num_echoes > 0
+
+
+def clipped_figures(observed: Observed) -> Clipped:
+    judged, clipped, coef = observed.judged, observed.clipped, observed.clip_coef
+    coefs = np.empty(0) if coef is None else coef[judged][np.isfinite(coef[judged])]
+    thresholds = np.empty(0) if observed.max_norm is None else observed.max_norm[judged]
+    thresholds = thresholds[np.isfinite(thresholds)]
+    after = observed.judged_norms if coef is None else observed.judged_norms * np.where(np.isnan(coef), 1, coef)[judged]
+    passed = observed.is_spike & (after > borders.SPIKE_RATIO * observed.level)
+    heights = observed.judged_norms[passed] / observed.level[passed]
+    return Clipped(
+        fraction=float(np.mean(clipped[judged])) if clipped is not None and len(judged) else None,
+        median_coef=float(np.median(coefs)) if len(coefs) else None,
+        mean_coef=float(np.mean(coefs)) if len(coefs) else None,
+        spread=relative_spread(coefs),
+        max_norm=float(np.median(thresholds)) if len(thresholds) else None,
+        num_spikes=int(np.count_nonzero(observed.is_spike)),
+        num_passed=int(np.count_nonzero(passed)),
+        largest_passed=float(heights.max(initial=0.0)),
+        num_echoes=sum(_loss_answers(observed, row) for row in judged[passed]),
+    )
+
+
+def _loss_answers(observed: Observed, row: int) -> bool:
+    """Whether the loss rises out of its own noise within a few steps after the row."""
+    before = observed.loss[max(0, row - borders.LEVEL_BLOCK) : row + 1]
+    after = observed.loss[row + 1 : row + 1 + borders.SPIKE_ECHO_STEPS]
+    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+    if len(before) < borders.SPIKE_ECHO_STEPS or len(after) == 0:
+        return False
+    usual = float(np.median(before))
+    noise = 1.4826 * float(np.median(np.abs(before - usual)))
+    return float(np.median(after)) > usual + max(6 * noise, 0.1 * abs(usual))
+
+
+def judge_clipping(
+    observed: Observed, figures: Clipped, range_: RecommendedMaxNorm | None, *, is_exploding: bool
+) -> tuple[ClippingVerdict, Found]:
+    """The verdict, and the finding that carries it: code `clipping_<verdict>`."""
+    verdict, severity, variant = _verdict(observed, figures)
+    if is_exploding and verdict in ("firm", "too_tight"):
+        severity, variant = "info", "exploding"  # it is the norms that are wrong, and their own finding says so
+    return verdict, Found(
+        code=f"clipping_{verdict}",
+        severity=severity,
+        variant=variant,
+        evidence=_evidence(observed, figures, range_),
+        steps=spanning(observed, observed.judged[0], observed.judged[-1]) if len(observed.judged) else None,
+    )
+
+
+def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Severity, str]:
+    kind = observed.setting.kind
+    if kind == "off":
+        return "off", "ok", ""
+    if len(observed.rows) == 0:
+        return "unknown", "info", "no_norm"
+    if not observed.has_enough:
+        return "unknown", "info", "few"
+    if figures.fraction is None:
+        return "unknown", "info", "no_threshold"
+    if figures.fraction < borders.INACTIVE_BELOW:
+        return _rarely_clips(figures)
+    if observed.setting.is_adaptive:
+        return "healthy", "ok", "adaptive"
+    if kind == "per_layer":
+        return _per_layer(figures)
+    if figures.fraction <= borders.FIRM_ABOVE:
+        return "healthy", "ok", ""
+    if figures.fraction <= borders.TOO_TIGHT_ABOVE:
+        return "firm", "info", ""
+    return "too_tight", *_too_tight(observed, figures)
+
+
+def _rarely_clips(figures: Clipped) -> tuple[ClippingVerdict, Severity, str]:
+    if figures.spikes_pass:
+        return "too_loose", "warning" if figures.passing_matters else "info", ""
+    if figures.num_spikes:
+        return "healthy", "ok", "safety_net"
+    return "inactive", "info", ""
+
+
+def _per_layer(figures: Clipped) -> tuple[ClippingVerdict, Severity, str]:
+    """Policies that hold each tensor or element by itself: some layer is clipped on most steps, by design."""
+    if figures.median_coef is not None and figures.median_coef < borders.PER_LAYER_TIGHT_COEF:
+        return "too_tight", "warning", "per_layer"
+    return "healthy", "ok", "per_layer"
+
+
+def _too_tight(observed: Observed, figures: Clipped) -> tuple[Severity, str]:
+    family = observed.optimizer_family
+    fraction, median_coef = figures.fraction or 0.0, figures.median_coef if figures.median_coef is not None else 1.0
+    severe = fraction > borders.SEVERE_ABOVE and median_coef < borders.SEVERE_COEF
+    as_detection = figures.max_norm is not None and abs(figures.max_norm / borders.DETECTION_MAX_NORM - 1) < 0.01
+    if fraction > borders.SEVERE_ABOVE and as_detection and family != "sgd" and median_coef >= borders.EPSILON_COEF:
+        return "info", "detection"
+    if family == "adam":
+        steady = figures.spread <= borders.STEADY_SPREAD and median_coef >= borders.EPSILON_COEF
+        return ("info", "steady") if steady else ("warning", "adam")
+    if family == "sgd":
+        return "critical" if severe and not as_detection else "warning", "sgd"
+    return "warning", ""
+
+
+def _evidence(observed: Observed, figures: Clipped, range_: RecommendedMaxNorm | None) -> dict[str, float]:
+    found: dict[str, float | None] = {
+        "num_judged": len(observed.judged),
+        "num_finite": len(observed.rows),
+        "clip_fraction": figures.fraction,
+        "max_norm": figures.max_norm,
+        "median_norm": float(np.median(observed.judged_norms)) if len(observed.judged) else None,
+        "median_clip_coef": figures.median_coef,
+        "mean_clip_coef": figures.mean_coef,
+        "clip_coef_spread": figures.spread,
+        "num_spikes": figures.num_spikes,
+        "num_spikes_passed": figures.num_passed,
+        "largest_spike_ratio": figures.largest_passed,
+        "num_spikes_with_loss_rise": figures.num_echoes,
+    }
+    if range_ is not None:
+        found |= {"recommended_low": range_.low, "recommended_high": range_.high}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def recommended(observed: Observed) -> RecommendedMaxNorm | None:
+    """Where a fixed threshold would clip 10 to 20 % of the judged steps; None where the norms cannot bear it."""
+    per_layer = observed.setting.kind in ("per_layer", "per_layer_adaptive")
+    if per_layer or not observed.has_enough or len(observed.judged) < borders.MIN_NORMS / 2:
+        return None
+    norms = _settled(observed.judged_norms)
+    if norms is None:
+        return None
+    low, high = np.percentile(norms, borders.RECOMMENDED_PERCENTILES).tolist()
+    if not 0 < low < high or not np.isfinite(high):
+        return None
+    return RecommendedMaxNorm(low=low, high=high, basis=f"p80 to p90 of the newest {len(norms):,} norms")
+
+
+def _settled(norms: Floats) -> Floats | None:
+    """The norms, or their newer half where they have moved on since; None where too few are left then."""
+    newer = norms[len(norms) // 2 :]
+    whole, now = (
+        np.percentile(norms, borders.RECOMMENDED_PERCENTILES[0]),
+        np.percentile(newer, borders.RECOMMENDED_PERCENTILES[0]),
+    )
+    if max(whole, now) <= borders.MOVED_ON_RATIO * min(whole, now):
+        return norms
+    return newer if len(newer) >= borders.MIN_NORMS else None
+
+
+def spikes_passed(
+    observed: Observed, figures: Clipped, verdict: ClippingVerdict, range_: RecommendedMaxNorm | None
+) -> Iterator[Found]:
+    """Spikes that reached the optimizer, where the verdict does not already say so."""
+    if not figures.spikes_pass or verdict == "too_loose" or not observed.has_enough:
+        return
+    yield Found(
+        code="spikes_passed",
+        severity="warning" if figures.passing_matters and verdict in ("off", "unknown") else "info",
+        variant="off" if verdict == "off" else "",
+        evidence=_evidence(observed, figures, range_),
+        steps=spanning(observed, observed.judged[0], observed.judged[-1]),
+    )

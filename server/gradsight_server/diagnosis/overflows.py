@@ -1,0 +1,173 @@
+"""The loss scale and its skipped steps: which steps overflowed, which of them only searched for the scale."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from gradsight_server.diagnosis import borders
+from gradsight_server.diagnosis.inputs import Bools, Floats
+from gradsight_server.diagnosis.levels import longest_streak, trailing_streak, usual_spacing
+from gradsight_server.diagnosis.observed import Observed
+
+RESTART_RATIO = 4.0
+"""A scale that jumps up by so much at once was set anew: a scaler doubles."""
+
+
+@dataclass(frozen=True)
+class Overflows:
+    """All arrays by row [S]. `scale` carries the last known value over rows that did not record it."""
+
+    observed: Observed
+
+    @cached_property
+    def scale(self) -> Floats:
+        scale = self.observed.scale
+        if not np.isfinite(scale).any():
+            return scale
+        there = np.isfinite(scale)
+        last = np.maximum.accumulate(np.where(there, np.arange(len(scale)), -1))
+        return scale[np.where(last >= 0, last, int(np.flatnonzero(there)[0]))]
+
+    @cached_property
+    def has_scale(self) -> bool:
+        return bool(np.isfinite(self.scale).any())
+
+    @cached_property
+    def is_scaled(self) -> bool:
+        """Whether loss scaling is at work: a scale that does something is recorded, or steps that overflowed."""
+        return (self.has_scale and not self.is_idle) or bool(self.observed.has_reason("overflow").any())
+
+    @cached_property
+    def is_idle(self) -> bool:
+        """A scale that does nothing: constant, under bf16 or fp32, or 1 throughout."""
+        if not self.has_scale or bool(np.any(self.scale != self.scale[0])):
+            return False
+        return self.observed.context.record.precision in ("bf16", "fp32") or float(self.scale[0]) == 1.0
+
+    @cached_property
+    def kind(self) -> Literal["static", "dynamic", "unknown"]:
+        """As the record says; else dynamic where the scale has moved."""
+        text = self.observed.context.record.scaler
+        if isinstance(text, str) and text.startswith(("static", "dynamic")):
+            return "static" if text.startswith("static") else "dynamic"
+        return "dynamic" if self.has_scale and bool(np.any(self.scale != self.scale[0])) else "unknown"
+
+    @cached_property
+    def growth_interval(self) -> int | None:
+        given = self.observed.context.growth_interval
+        return given if given is not None and given > 0 else _interval_in(self.observed.context.record.scaler)
+
+    @cached_property
+    def skips(self) -> Bools:
+        """Steps that the scaler skipped: as recorded; else where the scale fell or the gradient was not finite."""
+        observed = self.observed
+        column = observed.steps.skipped
+        if column is not None and column.recorded.any():
+            return observed.skipped & ~observed.has_reason("user", "no_gradient")
+        if not self.is_scaled:
+            return np.zeros(observed.num_rows, dtype=np.bool_)
+        fell = np.zeros(observed.num_rows, dtype=np.bool_)
+        if self.has_scale:
+            fell[:-1] = self.scale[1:] < self.scale[:-1]
+        return fell | observed.nonfinite | observed.has_reason("overflow")
+
+    @cached_property
+    def _search(self) -> tuple[Bools, bool]:
+        """Skips that belong to a first burst, and whether such a burst has gone on for too long."""
+        searching = np.zeros(len(self.skips), dtype=np.bool_)
+        jumps = np.flatnonzero(self.scale[1:] >= RESTART_RATIO * self.scale[:-1]) + 1
+        starts = [0, *jumps.tolist()] if self.observed.is_from_start else jumps.tolist()
+        ran_out = False
+        for first, last in pairwise([*starts, len(self.skips)]):
+            burst = self._burst(first, last)
+            below = [row for row in burst if self.scale[row] < borders.WARMUP_SCALE]
+            if len(below) >= borders.WARMUP_SKIPS_BELOW:
+                ran_out = True
+            else:
+                searching[burst] = True
+        return searching, ran_out
+
+    def _burst(self, first: int, last: int) -> list[int]:
+        """Skips from `first` on, until the scale first grows or so many steps in a row were applied."""
+        burst: list[int] = []
+        before = first - 1
+        for row in (np.flatnonzero(self.skips[first:last]) + first).tolist():
+            grew = self.has_scale and self.scale[row] > self.scale[max(before, first)]
+            if row - before - 1 >= self.quiet_rows or grew:
+                break
+            burst.append(row)
+            before = row
+        return burst
+
+    @cached_property
+    def quiet_rows(self) -> int:
+        """So many rows without a skip end the first burst."""
+        steps = min(borders.QUIET_STEPS, self.growth_interval or borders.QUIET_STEPS)
+        return math.ceil(steps / usual_spacing(self.observed.step))
+
+    @property
+    def searching(self) -> Bools:
+        """Skips of the first burst, which finds the scale. After a resume without the scaler's state it comes again."""
+        return self._search[0]
+
+    @property
+    def search_ran_out(self) -> bool:
+        """The first burst went on below any scale that could be needed."""
+        return self._search[1]
+
+    @cached_property
+    def newest(self) -> slice:
+        """The judged rows: the newest, from the end of the first burst on."""
+        rows = np.flatnonzero(self.searching)
+        after_search = int(rows[-1]) + 1 if len(rows) else 0
+        return slice(max(after_search, self.observed.num_rows - borders.NEWEST_JUDGED), self.observed.num_rows)
+
+    @cached_property
+    def longest(self) -> int:
+        """The longest streak of skips among the judged rows."""
+        return longest_streak(self.skips[self.newest])
+
+    @cached_property
+    def trailing(self) -> int:
+        """How many of the newest steps were skipped in a row."""
+        return trailing_streak(self.skips[self.newest])
+
+    @cached_property
+    def is_over_rate(self) -> bool:
+        """More skips than the growth interval explains."""
+        judged = self.skips[self.newest]
+        num_skips = int(np.count_nonzero(judged))
+        if num_skips < borders.MIN_THRASHING_SKIPS:
+            return False
+        if self.growth_interval is None:
+            return num_skips > borders.SKIP_RATE * len(judged)
+        return num_skips > borders.SKIPS_PER_INTERVAL * math.ceil(len(judged) / self.growth_interval)
+
+    @cached_property
+    def is_falling(self) -> bool:
+        """New lows again and again: four halvings net in the newest 100 steps, or quarter by quarter."""
+        scale = self.scale[self.newest]
+        if len(scale) == 0 or not self.has_scale or scale[-1] > 2 * scale.min():
+            return False
+        if scale[-1] * borders.COLLAPSING_RATIO <= scale[-borders.QUIET_STEPS :].max():
+            return True
+        if len(scale) < 4 * borders.BURST_WINDOW:
+            return False
+        lows = np.array([part.min() for part in np.array_split(scale, 4)])
+        highs = np.array([part.max() for part in np.array_split(scale, 4)])
+        return bool(
+            np.all(np.diff(lows) < 0) and highs[-1] < highs[0] and lows[0] >= borders.COLLAPSING_RATIO * lows[-1]
+        )
+
+
+def _interval_in(scaler: object) -> int | None:
+    """The growth interval in a scaler's text, `dynamic(init_scale=65536.0, growth_interval=2000)`."""
+    if not isinstance(scaler, str):
+        return None
+    _, _, rest = scaler.partition("growth_interval=")
+    digits = rest.partition(",")[0].partition(")")[0].strip()
+    return int(digits) if digits.isdecimal() and int(digits) > 0 else None

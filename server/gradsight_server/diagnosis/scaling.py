@@ -1,0 +1,171 @@
+"""Is the loss scale healthy: one verdict from scale and skips, and what else is to be said of loss scaling.
+
+A healthy dynamic scale is a sawtooth: a burst of skips finds it, then it doubles once in a growth interval and one or
+two skips bring it back. What isn't healthy is judged by streaks, rate, trend and, where the loss itself is not finite,
+by that: the loss is taken before scaling.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gradsight_server.diagnosis import borders
+from gradsight_server.diagnosis.answer import ScalingVerdict, Severity
+from gradsight_server.diagnosis.levels import streaks, trailing_streak
+from gradsight_server.diagnosis.observed import Observed
+from gradsight_server.diagnosis.overflows import Overflows
+from gradsight_server.diagnosis.rule import Found, spanning
+
+
+def judge_scaling(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, Found]:
+    """The verdict, and the finding that carries it: code `loss_scale_<verdict>`."""
+    verdict, severity, variant = _verdict(observed, overflows)
+    rows = np.flatnonzero(overflows.skips[overflows.newest]) + overflows.newest.start
+    first, last = (rows[0], rows[-1]) if len(rows) and severity != "ok" else (0, observed.num_rows - 1)
+    if verdict in ("collapsed", "model_nan"):
+        first = _begin_of_last_streak(overflows)
+    return verdict, Found(
+        code=f"loss_scale_{verdict}",
+        severity=severity,
+        variant=variant,
+        evidence=_evidence(observed, overflows),
+        steps=spanning(observed, first, last) if observed.num_rows else None,
+    )
+
+
+def _verdict(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, Severity, str]:
+    record = observed.context.record
+    if not overflows.is_scaled:
+        known_off = record.scaler is None or record.precision in ("bf16", "fp32") or overflows.is_idle
+        return ("not_used" if known_off else "unknown"), "ok", ""
+    if _loss_is_lost(observed):
+        return "model_nan", "critical", "loss"
+    if overflows.kind == "static" or (overflows.kind == "unknown" and not overflows.skips.any()):
+        return "static", *_static(overflows)
+    return _dynamic(observed, overflows)
+
+
+def _loss_is_lost(observed: Observed) -> bool:
+    """The newest losses are all non-finite: no scale can mend that."""
+    loss = observed.steps.loss
+    return loss is not None and trailing_streak(loss.nonfinite) >= borders.MODEL_NAN_LOSSES
+
+
+def _static(overflows: Overflows) -> tuple[Severity, str]:
+    if overflows.longest >= borders.COLLAPSED_STREAK:
+        return "critical", "too_high"
+    if overflows.longest >= borders.THRASHING_STREAK or overflows.is_over_rate:
+        return "warning", "too_high"
+    return "ok", ""
+
+
+def _dynamic(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, Severity, str]:
+    scale = overflows.scale[overflows.newest]
+    is_tiny = overflows.has_scale and len(scale) > 0 and float(scale.min()) < borders.COLLAPSED_SCALE
+    if overflows.longest >= borders.COLLAPSED_STREAK or is_tiny:
+        if overflows.trailing >= borders.COLLAPSED_STREAK and _is_nan(observed, overflows.trailing):
+            return "model_nan", "critical", ""
+        return "collapsed", "critical", ""
+    if overflows.search_ran_out or overflows.is_falling:
+        return "collapsing", "warning", ""
+    if overflows.longest >= borders.THRASHING_STREAK or overflows.is_over_rate:
+        return "thrashing", "warning", ""
+    searching = np.flatnonzero(overflows.searching)
+    if len(searching) and observed.num_rows - 1 - searching[-1] < overflows.quiet_rows:
+        return "warming_up", "info", ""
+    return "healthy", "ok", ""
+
+
+def _is_nan(observed: Observed, num_newest: int) -> bool:
+    """Whether the gradient was NaN on all of the newest steps, rather than infinite as in a mere overflow."""
+    kinds, norm = observed.steps.nonfinite_kind, observed.steps.grad_norm_before_clip
+    if kinds is not None and any(kinds[-num_newest:]):
+        return all(kind is None or "nan" in kind for kind in kinds[-num_newest:])
+    if norm is None:
+        return False
+    newest = norm.values[-num_newest:][norm.recorded[-num_newest:]]
+    return len(newest) > 0 and bool(np.all(np.isnan(newest) | (newest < 0)))
+
+
+def _begin_of_last_streak(overflows: Overflows) -> int:
+    found = streaks(overflows.skips)
+    return found[-1][0] if found else 0
+
+
+def _evidence(observed: Observed, overflows: Overflows) -> dict[str, float]:
+    judged = overflows.skips[overflows.newest]
+    found = {
+        "num_steps": observed.num_rows,
+        "num_skipped": int(np.count_nonzero(overflows.skips)),
+        "num_skipped_first": int(np.count_nonzero(overflows.searching)),
+        "num_skipped_since": int(np.count_nonzero(judged)),
+        "skip_rate_since": float(np.mean(judged)) if len(judged) else 0.0,
+        "longest_streak": overflows.longest,
+        "newest_streak": overflows.trailing,
+    }
+    if overflows.has_scale:
+        found |= {
+            "first_scale": float(overflows.scale[0]),
+            "last_scale": float(overflows.scale[-1]),
+            "min_scale": float(overflows.scale.min()),
+        }
+    if overflows.growth_interval is not None:
+        found["growth_interval"] = overflows.growth_interval
+    return found
+
+
+def scale_found(observed: Observed, overflows: Overflows, verdict: ScalingVerdict) -> Iterator[Found]:
+    """The first skips are over: routine, and said once so that they frighten nobody."""
+    rows = np.flatnonzero(overflows.searching)
+    if len(rows) and verdict not in ("warming_up", "model_nan"):
+        steps = spanning(observed, rows[0], rows[-1])
+        yield Found(code="loss_scale_found", severity="info", evidence=_evidence(observed, overflows), steps=steps)
+
+
+def never_grows(observed: Observed, overflows: Overflows) -> Iterator[Found]:
+    """A dynamic scale that stays where it is for longer than it should."""
+    interval = overflows.growth_interval
+    if overflows.kind != "dynamic" or interval is None or not overflows.has_scale:
+        return
+    clean = trailing_streak(~overflows.skips)
+    scale = overflows.scale[observed.num_rows - clean :]
+    if clean < borders.NEVER_GROWS_INTERVALS * interval + 1 or np.any(scale > scale[0]):
+        return
+    yield Found(
+        code="loss_scale_never_grows",
+        severity="info",
+        evidence={"num_steps": clean, "growth_interval": interval, "last_scale": float(scale[-1])},
+        steps=spanning(observed, observed.num_rows - clean, observed.num_rows - 1),
+    )
+
+
+def needless_scale(observed: Observed, overflows: Overflows) -> Iterator[Found]:
+    """A loss scale under bf16, whose range is that of fp32."""
+    if observed.context.record.precision != "bf16" or not overflows.has_scale:
+        return
+    yield Found(
+        code="loss_scale_under_bf16",
+        severity="info",
+        evidence={"last_scale": float(overflows.scale[-1])},
+        steps=spanning(observed, 0, observed.num_rows - 1),
+    )
+
+
+def scale_not_recorded(observed: Observed, overflows: Overflows) -> Iterator[Found]:
+    """−1 or 0 throughout: a placeholder."""
+    column = observed.steps.loss_scale
+    if column is None or overflows.has_scale or not column.recorded.any():
+        return
+    yield Found(code="loss_scale_not_recorded", severity="info", steps=spanning(observed, 0, observed.num_rows - 1))
+
+
+def underflow(observed: Observed) -> Iterator[Found]:
+    """Most elements of the scaled gradients are zero: too small for fp16."""
+    column = observed.steps.underflow_fraction
+    if column is None or np.count_nonzero(column.finite) < borders.MIN_NORMS:
+        return
+    fraction = float(np.median(column.values[column.finite][-borders.NEWEST_JUDGED :]))
+    if fraction > borders.UNDERFLOW_FRACTION:
+        rows = np.flatnonzero(column.finite)
+        steps = spanning(observed, rows[0], rows[-1])
+        yield Found(code="gradients_underflow", severity="info", evidence={"fraction": fraction}, steps=steps)

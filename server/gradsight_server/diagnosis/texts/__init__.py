@@ -1,0 +1,91 @@
+"""Titles and advice by code, variant and language; numbers are written so that a tired person can read them.
+
+A text is a template: `{clip_fraction:percent}` writes a number of the evidence, `{names}` the layers or metrics. What
+stands in `[[ ]]` is left out where one of its numbers is missing.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradsight_server.diagnosis.texts import en
+
+CATALOGUES = {"en": en.TEXTS}
+MAX_NAMES = 4
+
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+_FIELD = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    title: str
+    advice: str
+
+
+def text_for(
+    code: str, variant: str, *, evidence: Mapping[str, float], names: Sequence[str] = (), lang: str = "en"
+) -> Text:
+    """The words for a finding; English where there is no such language."""
+    catalogue = CATALOGUES.get(lang, en.TEXTS)
+    title, advice = catalogue.get(f"{code}.{variant}") or catalogue[code]
+    values: dict[str, Any] = {name: Figure(value) for name, value in evidence.items()}
+    if names:
+        values["names"] = _listed(names)
+    return Text(_filled(title, values), _filled(advice, values))
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    def optional(match: re.Match[str]) -> str:
+        return match[1] if all(name in values for name in _FIELD.findall(match[1])) else ""
+
+    return _OPTIONAL.sub(optional, template).format_map(_OrUnknown(values))
+
+
+class _OrUnknown(dict[str, Any]):
+    """A number that could not be worked out must not break the sentence."""
+
+    def __missing__(self, name: str) -> "Figure":
+        return Figure(math.nan)
+
+
+class Figure(float):
+    """A number that knows how to be read: `percent`, `count`, `times`, or three digits."""
+
+    def __format__(self, spec: str) -> str:
+        if not math.isfinite(self):
+            return "an unknown number" if math.isnan(self) else "infinity"
+        if spec == "percent":
+            return _percent(float(self))
+        if spec == "count":
+            return f"{round(float(self)):,}"
+        if spec == "inverse":
+            return _plain(1 / float(self)) if self > 0 else "an unknown number"
+        return _plain(float(self))
+
+
+def _percent(fraction: float) -> str:
+    percent = 100 * fraction
+    if 0 < percent < 0.01:
+        return "less than 0.01 %"
+    if percent >= 99.5 and fraction < 1:
+        return f"{math.floor(percent * 10) / 10:g} %"
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.2g} %"
+
+
+def _plain(number: float) -> str:
+    size = abs(number)
+    if size >= 1e6 or 0 < size < 1e-4:
+        mantissa, _, exponent = f"{number:.2e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    if size >= 1000:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMES])
+    more = len(names) - MAX_NAMES
+    return f"{shown} and {more:,} more" if more > 0 else shown
