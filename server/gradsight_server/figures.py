@@ -69,7 +69,7 @@ def layers_figure(matrix: "LayerMatrix", *, position: int, first_step: int | Non
         "key": "layers.norm",
         "live": {"layers": True},
     }
-    rows, columns = _marked_cells(matrix.num_nonfinite > 0)
+    rows, columns = _marked_cells(matrix.num_nonfinite > 0, np.isfinite(matrix.max))
     marks: Trace = {
         "type": "scatter",
         "mode": "markers",
@@ -167,17 +167,20 @@ def _top_marks(name: str, what: Mark, x: NDArray[Any], height: float) -> Trace:
     return marks | {"yaxis": "y2"}
 
 
-def _marked_cells(nonfinite: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
-    """Rows and columns to mark. A run that has gone NaN for good would mark every cell: then only where it began,
-    in each layer and in each bucket."""
-    if np.count_nonzero(nonfinite) > MAX_MARKED_CELLS:
+def _marked_cells(nonfinite: NDArray[np.bool_], has_finite: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
+    """Rows and columns to mark. Where a layer goes on without a finite norm its cells are empty and say so: marked is
+    where that began, and every cell that would else show a colour."""
+    goes_on = np.zeros_like(nonfinite)
+    goes_on[:, 1:] = nonfinite[:, 1:] & nonfinite[:, :-1] & ~has_finite[:, 1:]
+    nonfinite = nonfinite & ~goes_on
+    if np.count_nonzero(nonfinite) > MAX_MARKED_CELLS:  # then the first in each layer and in each bucket
         first = np.zeros_like(nonfinite)
         rows, columns = np.flatnonzero(nonfinite.any(axis=1)), np.flatnonzero(nonfinite.any(axis=0))
         first[rows, nonfinite[rows].argmax(axis=1)] = True
         first[nonfinite[:, columns].argmax(axis=0), columns] = True
         nonfinite = first
-    marked = np.nonzero(nonfinite)
-    return marked[0].tolist(), marked[1].tolist()
+    columns, rows = np.nonzero(nonfinite.T)  # by step: a live tick adds its own at the end
+    return rows.tolist(), columns.tolist()
 
 
 def _powers_of_two(scale: Floats) -> float:

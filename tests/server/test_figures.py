@@ -207,6 +207,16 @@ def test_a_run_gone_nan_is_marked_where_it_began() -> None:
     assert {x for x, _ in found} == {5.0, *map(float, range(10, num_buckets))}
 
 
+def test_a_layer_without_finite_norms_is_marked_where_each_stretch_begins() -> None:
+    norms = [[1.0, NAN, NAN, 1.0, NAN], [1.0, 1.0, 1.0, 1.0, 1.0]]
+    odd = [[0, 1, 1, 0, 1], [0, 0, 1, 1, 0]]  # the second layer has finite norms in the same buckets: each is marked
+    figure = figures.layers_figure(matrix(norms, range(5), odd=odd), position=0, first_step=0, last_step=4)
+    marks = trace(figure, "nonfinite")
+    found = sorted(zip(marks["y"], numbers(marks["x"]), strict=True))
+    assert numbers(marks["x"]) == sorted(numbers(marks["x"]))
+    assert found == [("layer0", 1.0), ("layer0", 4.0), ("layer1", 2.0), ("layer1", 3.0)]
+
+
 @pytest.mark.parametrize("name", figures.NAMES)
 def test_a_run_without_steps_has_empty_figures(name: str) -> None:
     if name == "layers":

@@ -167,7 +167,9 @@ function appendNorms(figure, heat, norms, opens) {
     const value = Number.isFinite(norm) && norm >= 0 ? Math.max(Math.log10(norm), heat.floor) : NaN;
     const row = heat.z[layer];
     row[end] = opens || Number.isNaN(row[end]) ? value : Math.max(row[end], Number.isNaN(value) ? -Infinity : value);
-    if (Number.isFinite(norm) || !marks) return;
+    // Where a layer goes on without a finite norm its empty cells say so: the mark is where that began.
+    const goesOn = end > 0 && Number.isNaN(row[end - 1]) && Number.isNaN(row[end]);
+    if (Number.isFinite(norm) || !marks || goesOn) return;
     marks.x.push(heat.x[end]);
     marks.y.push(layer);
   });
