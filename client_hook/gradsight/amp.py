@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from gradsight.clipping import Clip, Clipper, Seen, as_multiplier, multiply_
 from gradsight.norms import Scalar, layer_norms, layer_norms_on_host, total_norm, total_norm_on_device
 from gradsight.scaling import LossScale
+from gradsight.sharding import Shards
 
 
 @dataclass(slots=True)
@@ -58,32 +59,47 @@ class AmpStep:
         self._skips = skip_nonfinite or loss_scale.is_used
         self._reason: Literal["overflow", "nonfinite"] = "overflow" if loss_scale.is_used else "nonfinite"
 
-    def step(self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor]) -> Outcome:
-        """Measure, unscale and clip, step, update: L layer names, parameters and gradients, at least one."""
-        device = grads[0].device
+    def step(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        shards: Shards | None = None,
+    ) -> Outcome:
+        """Measure, unscale and clip, step, update: L layer names, parameters and gradients, at least one; of layers
+        that are spread over ranks the local parts, and `shards`, which has measured them (there may be none then)."""
+        device = _device(grads, shards)
         if device.type == "cuda" and all(grad.device == device for grad in grads):
-            return self._step_on_device(names, parameters, grads)
-        return self._step_on_host(names, parameters, grads)
+            return self._step_on_device(names, parameters, grads, shards)
+        return self._step_on_host(names, parameters, grads, shards)
 
-    def skip(self, grads: Sequence[Tensor]) -> Outcome:
+    def skip(self, grads: Sequence[Tensor], shards: Shards | None = None) -> Outcome:
         """Measure and update without a step: the user's choice. No threshold learns from this step."""
-        outcome = self._measured_on_host(grads)
-        self._update_scale(grads, not math.isfinite(float(outcome.norm)))
+        outcome = self._measured_on_host(grads, shards)
+        self._update_scale(_device(grads, shards), not math.isfinite(float(outcome.norm)))
         outcome.loss_scale_after = self._loss_scale.on_host()
         outcome.skipped, outcome.skip_reason = True, "user"
         return outcome
 
-    def clip(self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor]) -> Outcome:
+    def clip(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        shards: Shards | None = None,
+    ) -> Outcome:
         """Measure and clip in place, for an optimizer that calls back for gradients (no loss scale then)."""
-        outcome = self._measured_on_host(grads)
-        seen = self._seen(outcome, names, parameters, grads)
+        outcome = self._measured_on_host(grads, shards)
+        seen = self._seen(outcome, names, parameters, grads, shards)
         outcome.clip = self.clipper.decide(seen)
         self._apply(outcome, seen)
         return outcome
 
-    def _step_on_host(self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor]) -> Outcome:
-        outcome = self._measured_on_host(grads)
-        seen = self._seen(outcome, names, parameters, grads)
+    def _step_on_host(
+        self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor], shards: Shards | None
+    ) -> Outcome:
+        outcome = self._measured_on_host(grads, shards)
+        seen = self._seen(outcome, names, parameters, grads, shards)
         outcome.clip = self.clipper.decide(seen)
         factors = outcome.clip.factors
         if not seen.is_finite and self._skips:
@@ -94,25 +110,33 @@ class AmpStep:
         else:
             self._apply(outcome, seen)
             outcome.optimizer_time_s = self._timed_step()
-        self._update_scale(grads, not seen.is_finite)
+        self._update_scale(_device(grads, shards), not seen.is_finite)
         outcome.loss_scale_after = self._loss_scale.on_host()
         return outcome
 
-    def _measured_on_host(self, grads: Sequence[Tensor]) -> Outcome:
+    def _measured_on_host(self, grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
         scale = self._loss_scale.on_host()
         was_unscaled = self._loss_scale.is_unscaled(self._optimizer)
         divisor = 1.0 if scale is None or was_unscaled else scale
         unscale = 1.0 / divisor if divisor else math.inf
-        scaled_norms = layer_norms_on_host(grads, self.clipper.norm_type)
-        norm = total_norm(scaled_norms, self.clipper.norm_type) * unscale
+        if shards is None:
+            scaled_norms = layer_norms_on_host(grads, self.clipper.norm_type)
+            norm = total_norm(scaled_norms, self.clipper.norm_type) * unscale
+        else:
+            scaled_norms, norm = shards.norms.tolist(), float(shards.total) * unscale
         return Outcome(scaled_norms, unscale, norm, Clip(1.0), scale, scale, False, 0.0, self._reason, was_unscaled)
 
     def _seen(
-        self, outcome: Outcome, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor]
+        self,
+        outcome: Outcome,
+        names: Sequence[str],
+        parameters: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        shards: Shards | None,
     ) -> Seen:
         norm = outcome.norm
         is_finite = norm.isfinite() if isinstance(norm, Tensor) else math.isfinite(norm)
-        return Seen(names, parameters, grads, outcome.layer_norms, norm, is_finite, outcome.unscale)
+        return Seen(names, parameters, grads, outcome.layer_norms, norm, is_finite, outcome.unscale, shards)
 
     def _apply(self, outcome: Outcome, seen: Seen) -> None:
         """Unscale and clip the gradients in place."""
@@ -136,11 +160,13 @@ class AmpStep:
         finally:
             del optimizer.grad_scale
 
-    def _step_on_device(self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor]) -> Outcome:
+    def _step_on_device(
+        self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor], shards: Shards | None
+    ) -> Outcome:
         """The same without waiting for the device; a step that is not fused and may be skipped reads one pair of
         scalars, as GradScaler reads one."""
-        outcome = self._measured_on_device(grads)
-        seen = self._seen(outcome, names, parameters, grads)
+        outcome = self._measured_on_device(grads, shards)
+        seen = self._seen(outcome, names, parameters, grads, shards)
         outcome.clip = self.clipper.decide(seen)
         found_inf = (~torch.as_tensor(seen.is_finite)).float()
         if self._fused and self._has_safe_state():
@@ -158,16 +184,20 @@ class AmpStep:
                 self._apply(outcome, seen)
                 outcome.optimizer_time_s = self._timed_step()
         self._loss_scale.update(self._optimizer, found_inf)
-        outcome.loss_scale_after = self._loss_scale.on_device(grads[0].device)
+        outcome.loss_scale_after = self._loss_scale.on_device(_device(grads, shards))
         return outcome
 
-    def _measured_on_device(self, grads: Sequence[Tensor]) -> Outcome:
-        scale = self._loss_scale.on_device(grads[0].device)
+    def _measured_on_device(self, grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
+        device = _device(grads, shards)
+        scale = self._loss_scale.on_device(device)
         was_unscaled = self._loss_scale.is_unscaled(self._optimizer)
-        one = torch.ones((), dtype=torch.float64, device=grads[0].device)
+        one = torch.ones((), dtype=torch.float64, device=device)
         unscale = one if scale is None or was_unscaled else 1.0 / scale
-        scaled_norms = layer_norms(grads, self.clipper.norm_type)
-        norm = total_norm_on_device(scaled_norms, self.clipper.norm_type) * unscale
+        if shards is None:
+            scaled_norms = layer_norms(grads, self.clipper.norm_type)
+            norm = total_norm_on_device(scaled_norms, self.clipper.norm_type) * unscale
+        else:
+            scaled_norms, norm = shards.norms, shards.total * unscale
         return Outcome(scaled_norms, unscale, norm, Clip(1.0), scale, scale, False, 0.0, self._reason, was_unscaled)
 
     def _step_fused_on_device(self, divisor: Tensor | None, found_inf: Tensor | None) -> float:
@@ -192,11 +222,16 @@ class AmpStep:
             if group["params"]
         )
 
-    def _update_scale(self, grads: Sequence[Tensor], found_inf: bool) -> None:
+    def _update_scale(self, device: torch.device, found_inf: bool) -> None:
         if self._loss_scale.scaler is not None:
-            self._loss_scale.update(self._optimizer, torch.full((), float(found_inf), device=grads[0].device))
+            self._loss_scale.update(self._optimizer, torch.full((), float(found_inf), device=device))
 
     def _timed_step(self) -> float:
         begin = perf_counter()
         self._optimizer.step()
         return perf_counter() - begin
+
+
+def _device(grads: Sequence[Tensor], shards: Shards | None) -> torch.device:
+    device: torch.device = grads[0].device if shards is None else shards.total.device
+    return device

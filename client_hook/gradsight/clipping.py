@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gradsight.norms import Scalar
 from gradsight.policies import GlobalNorm, clip_coef
+from gradsight.sharding import Shards
 from gradsight.thresholds import Threshold
 
 EPS = 1e-6
@@ -31,6 +32,8 @@ class Seen:
         total: The p-norm of all, unscaled.
         is_finite: Whether every gradient is; on a device a 0-dim bool tensor.
         unscale: What the gradients are to be multiplied by to unscale them.
+        shards: Where layers are spread over ranks: then parameters and grads are the local parts, norms those of the
+            whole.
     """
 
     names: Sequence[str]
@@ -40,6 +43,7 @@ class Seen:
     total: Scalar
     is_finite: bool | Tensor
     unscale: Scalar
+    shards: Shards | None = None
 
     @property
     def vector(self) -> Tensor:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from gradsight.errors import ConfigurationError
 from gradsight.rows import LayerSet
+from gradsight.sharding import Sharding
 
 Model = Module | Iterable[tuple[str, Parameter]]
 
@@ -62,6 +63,7 @@ class Layers:
         )
         self._names = [self.layer_set.name(index) for index in range(len(self.layer_set))]
         self._last_present: tuple[list[int], list[str]] | None = None
+        self.sharding = Sharding.of(self.parameters)
         return unnamed
 
     def refresh(self) -> None:

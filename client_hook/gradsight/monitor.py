@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter, time
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from weakref import ref
 
 import torch
@@ -23,11 +23,23 @@ from gradsight.run import Run
 from gradsight.sampling import Sample, Sampler
 from gradsight.scaling import DynamicScale, LossScale, scaling
 from gradsight.seen import SeenGroup, SeenStep
+from gradsight.sharding import Shards, local, refuse, whole
 from gradsight.thresholds import Threshold
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 TELL_UNDERFLOW_FROM = 0.25
 """The share of a layer's gradients lost to fp16 from which on its name is worth an event."""
+
+
+class Gathered(NamedTuple):
+    """The gradients of one step: of layers that are spread over ranks the local parts."""
+
+    present: list[int] | None  # the layers that have a gradient; None: all
+    names: list[str]
+    parameters: list[Tensor]
+    grads: list[Tensor]
+    shards: Shards | None
+    is_fresh: bool  # whether a backward has come since the last step
 
 
 class Monitor:
@@ -85,6 +97,7 @@ class Monitor:
         source = scaling(precision, loss_scale, self._layers.device.type)
         self._loss_scale = LossScale(source, update=update_scaler)
         self._clipper = clipper_of(self.policy, self._layers.names)
+        refuse(self.policy, self._layers.names, self._layers.parameters)
         self._amp = AmpStep(
             optimizer, self._loss_scale, self._clipper, fused=fused is not False, skip_nonfinite=skip_nonfinite
         )
@@ -114,7 +127,7 @@ class Monitor:
 
     def backward(self, loss: Tensor) -> None:
         """Backward of the scaled loss. For accumulation call it k times with `loss / k`, then `step()`."""
-        seen = loss.detach()
+        seen = whole(loss.detach())
         self._loss = seen if self._loss is None else self._loss + seen
         self._has_backward = True
         first = self._backward_order is None
@@ -144,17 +157,16 @@ class Monitor:
         if closure is not None:
             present, outcome = self._step_with_closure(closure)
             return self._finish(outcome, present, begin)
-        present, grads = self._layers.gradients()
-        if not self._is_fresh(grads):
+        present, names, parameters, grads, shards, is_fresh = self._gathered()
+        if not is_fresh:
             self._loss_scale.update_without_step()
             return self._finish(None, [], begin)
-        names, parameters = self._layers.having_gradients(present)
-        is_sampled = self._run is not None and self._sampler.is_due(self.num_steps)
+        is_sampled = self._run is not None and bool(grads) and self._sampler.is_due(self.num_steps)
         if is_sampled:
             self._sampler.before(parameters, grads)
-        outcome = self._amp.step(names, parameters, grads)
+        outcome = self._amp.step(names, parameters, grads, shards)
         sample = self._sampler.after(parameters, self.num_steps, self._step_time_s or 0.0) if is_sampled else None
-        self._witness = (ref(grads[-1]), grads[-1]._version)
+        self._witness = (ref(grads[-1]), grads[-1]._version) if grads else None
         return self._finish(outcome, present, begin, sample)
 
     def skip(self) -> StepResult:
@@ -162,21 +174,32 @@ class Monitor:
         applied, and no threshold learns from it. The gradients stay; clear them as always."""
         begin = perf_counter()
         self._layers.refresh()
-        present, grads = self._layers.gradients()
-        outcome = self._amp.skip(grads) if self._is_fresh(grads) else None
+        present, _, _, grads, shards, is_fresh = self._gathered()
+        outcome = self._amp.skip(grads, shards) if is_fresh else None
         return self._finish(outcome, present if outcome else [], begin)
+
+    def _gathered(self) -> "Gathered":
+        """The gradients of this step; those spread over ranks measured, which takes all ranks."""
+        present, grads = self._layers.gradients()
+        names, parameters = self._layers.having_gradients(present)
+        sharding = self._layers.sharding
+        if sharding is None:
+            return Gathered(present, names, parameters, grads, None, self._is_fresh(grads))
+        is_fresh = self._is_fresh(local(grads))
+        shards = sharding.measure(present, grads, self._clipper.norm_type, is_fresh=is_fresh)
+        return Gathered(present, names, shards.parameters, shards.grads, shards, shards.is_fresh)
 
     def _step_with_closure(self, closure: Callable[[], Any]) -> tuple[list[int] | None, Outcome | None]:
         seen: list[tuple[list[int] | None, Outcome]] = []
 
         def clipped() -> Any:
             loss = closure()
-            present, grads = self._layers.gradients()
-            if grads:
-                outcome = self._amp.clip(*self._layers.having_gradients(present), grads)
+            present, names, parameters, grads, shards, _ = self._gathered()
+            if grads or shards:
+                outcome = self._amp.clip(names, parameters, grads, shards)
                 if not seen:
                     seen.append((present, outcome))
-                    self._loss = loss.detach() if isinstance(loss, Tensor) else None
+                    self._loss = whole(loss.detach()) if isinstance(loss, Tensor) else None
             return loss
 
         begin = perf_counter()
