@@ -54,7 +54,7 @@ class LossScaling(Struct, frozen=True, kw_only=True):
     verdict: ScalingVerdict
     severity: Severity
     num_skipped: int
-    """Steps skipped because of an overflow, over the whole range, the first ones included."""
+    """Steps skipped for a gradient that was not finite, with a scale or without, over the whole range."""
     skip_rate: float | None
     last_scale: float | None
     min_scale: float | None

@@ -150,10 +150,10 @@ def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[
     verdict, found = scaling.judge_scaling(observed, overflows)
     facts = observed.facts
     num_steps = observed.num_rows if facts is None else facts.num_steps
-    num_skipped = int(np.count_nonzero(overflows.skips)) if overflows.is_scaled else 0
+    num_skipped = int(np.count_nonzero(overflows.skips))
     scale = overflows.scale
     smallest = float(scale.min()) if overflows.has_scale else None
-    if facts is not None and overflows.is_scaled:
+    if facts is not None:
         num_skipped = max(num_skipped, facts.num_skipped)
         known = [value for value in (smallest, facts.smallest_scale) if value is not None]
         smallest = min(known, default=None)

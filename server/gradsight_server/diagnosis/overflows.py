@@ -16,6 +16,9 @@ from gradsight_server.diagnosis.observed import Observed
 RESTART_RATIO = 4.0
 """A scale that jumps up by so much at once was set anew: a scaler doubles."""
 
+FELL_RATIO = 0.75
+"""A scaler halves; a mean over an epoch may sink by less and says nothing of a single step."""
+
 
 @dataclass(frozen=True)
 class Overflows:
@@ -72,7 +75,7 @@ class Overflows:
             return np.zeros(observed.num_rows, dtype=np.bool_)
         fell = np.zeros(observed.num_rows, dtype=np.bool_)
         if self.has_scale:
-            fell[:-1] = self.scale[1:] < self.scale[:-1]
+            fell[:-1] = self.scale[1:] <= FELL_RATIO * self.scale[:-1]
         return fell | observed.nonfinite | observed.has_reason("overflow")
 
     @cached_property

@@ -1,0 +1,179 @@
+"""What the norms themselves tell: explosion, collapse, drift, no signal, and numbers that are not norms."""
+
+import numpy as np
+import pytest
+
+from tests.server.diagnosis.kit import Floats, codes, context, finding, said, usual_norms
+
+
+def ending_in(factor: float, *, num_steps: int = 1000, num_newest: int = 50) -> Floats:
+    norms = np.ones(num_steps)
+    norms[-num_newest:] = factor
+    return norms * usual_norms(num_steps, spread=0.02)
+
+
+@pytest.mark.parametrize(
+    ("factor", "severity"), [(9.0, None), (11.0, "warning"), (90.0, "warning"), (110.0, "critical")]
+)
+def test_newest_norms_far_above_the_usual_ones_are_an_explosion(factor: float, severity: str | None) -> None:
+    found = finding(said(ending_in(factor), loss=np.linspace(1, 2, 1000)), "norm_exploding")
+    assert (None if found is None else found.severity) == severity
+
+
+def test_norms_that_grow_while_the_loss_falls_are_no_explosion() -> None:
+    answer = said(ending_in(20.0), loss=np.linspace(2, 1, 1000))
+    assert "norm_exploding" not in codes(answer)
+
+
+def collapsing(after: float, *, spike: float = 1.0, num_after: int = 300) -> Floats:
+    norms = usual_norms(500 + num_after, spread=0.1)
+    norms[499] *= spike
+    norms[500:] *= after
+    return norms
+
+
+@pytest.mark.parametrize(("after", "is_found"), [(2e-3, False), (5e-4, True)])
+def test_a_norm_that_falls_by_a_thousand_for_good_is_a_collapse(after: float, is_found: bool) -> None:
+    assert ("norm_collapsed" in codes(said(collapsing(after)))) == is_found
+
+
+def test_a_collapse_after_a_spike_is_critical_however_healthy_the_clip_fraction() -> None:
+    norms = collapsing(1e-4, spike=100.0)
+    answer = said(norms, max_norm=1.1)
+    found = finding(answer, "norm_collapsed")
+    assert found is not None
+    assert (found.severity, found.first_step) == ("critical", 500)
+    assert answer.clipping.recommended_max_norm is None
+    without = finding(said(collapsing(1e-4)), "norm_collapsed")
+    assert without is not None
+    assert without.severity == "warning"
+
+
+def test_a_collapse_wants_twenty_steps_and_no_way_back() -> None:
+    assert "norm_collapsed" not in codes(said(collapsing(1e-4, num_after=19)))
+    assert "norm_collapsed" in codes(said(collapsing(1e-4, num_after=20)))
+    back = collapsing(1e-4)
+    back[-30:] = 1.0
+    assert "norm_collapsed" not in codes(said(back))
+
+
+def test_a_model_that_converges_does_not_collapse() -> None:
+    norms = np.geomspace(10, 1e-4, 1000) * usual_norms()
+    assert said(norms, max_norm=20.0).severity in ("ok", "info")
+
+
+@pytest.mark.parametrize(("factor", "is_found"), [(2.8, False), (3.3, True), (1 / 3.3, True)])
+def test_a_usual_norm_that_has_moved_is_mentioned(factor: float, is_found: bool) -> None:
+    norms = np.concatenate([usual_norms(500), factor * usual_norms(500, seed=1)])
+    found = finding(said(norms), "norm_drift")
+    assert (found is not None) == is_found
+    assert found is None or found.severity == "info"
+
+
+@pytest.mark.parametrize("tiny", [0.0, 5e-4])
+def test_isolated_steps_without_signal_are_counted_and_left_out(tiny: float) -> None:
+    norms = usual_norms(median=0.3)
+    norms[np.random.default_rng(0).random(1000) < 0.4] = tiny * 0.3
+    answer = said(norms, max_norm=0.4)
+    found = finding(answer, "no_signal_steps")
+    assert found is not None
+    assert found.evidence["fraction"] == pytest.approx(0.4, abs=0.05)
+    assert answer.clipping.norm.p50 == pytest.approx(0.3, rel=0.05)
+    assert answer.clipping.clip_fraction == pytest.approx(0.075, abs=0.03)
+    assert answer.severity == "info"
+
+
+def test_steps_above_a_thousandth_of_their_neighbours_have_signal() -> None:
+    norms = usual_norms(spread=0.05)
+    norms[::10] = 2e-3
+    assert "no_signal_steps" not in codes(said(norms))
+
+
+def test_zeros_while_the_loss_moves_are_a_placeholder_and_not_vanishing() -> None:
+    answer = said(np.zeros(100), loss=np.linspace(12.4, 2, 100), max_norm=1.0)
+    assert answer.clipping.verdict == "unknown"
+    assert answer.clipping.norm.p50 is None
+    assert answer.range.num_finite == 0
+    found = finding(answer, "norm_not_recorded")
+    assert found is not None
+    assert (found.severity, answer.severity) == ("info", "info")
+    assert "placeholder" in found.advice
+
+
+def test_zeros_while_the_loss_stands_still_mean_no_gradient() -> None:
+    found = finding(said(np.zeros(100), loss=np.full(100, 2.3)), "norm_all_zero")
+    assert found is not None
+    assert found.severity == "warning"
+
+
+def test_negative_norms_are_placeholders_or_where_others_are_positive_not_finite() -> None:
+    assert "norm_not_recorded" in codes(said(np.full(100, -1.0)))
+    some = usual_norms(200)
+    some[50] = -1.0
+    assert said(some).nonfinite.num_steps == 1
+
+
+def test_an_absent_norm_is_said_to_be_absent() -> None:
+    answer = said(lr=np.ones(100))
+    assert "norm_not_recorded" in codes(answer)
+    assert "grad_norm_before_clip" in answer.clipping.advice
+
+
+def test_a_norm_repeated_to_the_last_digit_is_stale() -> None:
+    norms = np.repeat(usual_norms(100), 10)
+    found = finding(said(norms), "norm_stale")
+    assert found is not None
+    assert (found.severity, found.evidence["longest"]) == ("warning", 10)
+
+
+def test_norms_rounded_to_two_digits_are_not_stale() -> None:
+    norms = np.round(usual_norms(1000, median=0.22, spread=0.1), 2)
+    assert np.mean(norms[1:] == norms[:-1]) > 0.1
+    assert "norm_stale" not in codes(said(norms))
+
+
+def test_norms_that_end_exactly_at_the_threshold_were_logged_after_clipping() -> None:
+    true = usual_norms(median=1.2)
+    logged = np.minimum(true, 1.3 * true / (true + 1e-6))
+    answer = said(logged, max_norm=1.3)
+    found = finding(answer, "norm_after_clip")
+    assert found is not None
+    assert found.evidence["fraction"] == pytest.approx(np.mean(true[100:] > 1.3), abs=0.01)
+    assert answer.clipping.verdict in ("firm", "healthy")
+    assert answer.clipping.recommended_max_norm is None
+
+
+def test_norms_that_reach_above_the_threshold_were_logged_before_clipping() -> None:
+    assert "norm_after_clip" not in codes(said(usual_norms(spread=0.01), max_norm=1.0))
+
+
+def test_norms_that_follow_the_loss_scale_still_hold_it() -> None:
+    scale = np.repeat(2.0 ** np.array([16, 15, 16, 17, 16]), 200)
+    answer = said(usual_norms(median=2.0) * scale, loss_scale=scale, max_norm=1.0)
+    found = finding(answer, "norm_times_scale")
+    assert found is not None
+    assert found.evidence["median_norm_unscaled"] == pytest.approx(2.0, rel=0.05)
+    assert "scaler.unscale_(optimizer) before clip_grad_norm_" in found.advice
+
+
+def test_norms_that_do_not_follow_the_loss_scale_are_unscaled() -> None:
+    scale = np.repeat(2.0 ** np.array([16, 15, 16, 17, 16]), 200)
+    answer = said(usual_norms(median=500.0), loss_scale=scale, max_norm=1.0)
+    assert not {"norm_times_scale", "norm_maybe_times_scale"} & codes(answer)
+
+
+def test_a_constant_scale_and_huge_norms_are_a_suspicion() -> None:
+    about = context(precision="fp16", policy="global_norm(1.0)")
+    answer = said(65536.0 * usual_norms(5), loss_scale=65536.0, about=about)
+    found = finding(answer, "norm_maybe_times_scale")
+    assert found is not None
+    assert found.severity == "info"
+    assert found.evidence["median_norm_unscaled"] == pytest.approx(1.0, rel=0.3)
+
+
+def test_a_threshold_the_norms_have_sunk_below_is_mentioned() -> None:
+    norms = np.concatenate([usual_norms(500, median=1.2), usual_norms(500, median=0.15)])
+    found = finding(said(norms, max_norm=1.0), "threshold_outgrown")
+    assert found is not None
+    assert (found.severity, found.evidence["clip_fraction_now"]) == ("info", 0.0)
+    assert "threshold_outgrown" not in codes(said(usual_norms(median=0.15), max_norm=1.0))
