@@ -8,6 +8,7 @@ scale and nothing clipped the parameters are bit-equal to the plain recipe.
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
@@ -20,6 +21,9 @@ from gradsight.clipping import Clip, Clipper, Seen, as_multiplier, multiply_
 from gradsight.norms import Scalar, layer_norms, layer_norms_on_host, total_norm, total_norm_on_device
 from gradsight.scaling import LossScale
 from gradsight.sharding import Shards
+
+FLOAT32_MAX = torch.finfo(torch.float32).max
+FLOAT64_MAX = torch.finfo(torch.float64).max
 
 
 @dataclass(slots=True)
@@ -87,12 +91,18 @@ class AmpStep:
         parameters: Sequence[Tensor],
         grads: Sequence[Tensor],
         shards: Shards | None = None,
+        *,
+        is_first: bool,
     ) -> Outcome:
-        """Measure and clip in place, for an optimizer that calls back for gradients (no loss scale then)."""
+        """Measure and clip in place, for an optimizer that calls back for gradients (no loss scale then). Of its calls
+        in one step only the first teaches the thresholds; where gradients are not finite they are left alone."""
         outcome = self._measured_on_host(grads, shards)
         seen = self._seen(outcome, names, parameters, grads, shards)
-        outcome.clip = self.clipper.decide(seen)
-        self._apply(outcome, seen)
+        clipper = self.clipper if is_first else deepcopy(self.clipper)
+        outcome.clip = clipper.decide(seen)
+        outcome.skipped = self._skips and not seen.is_finite
+        if not outcome.skipped:
+            self._apply(outcome, seen, clipper)
         return outcome
 
     def _step_on_host(
@@ -108,13 +118,14 @@ class AmpStep:
             factor = factors * float(outcome.unscale)
             outcome.optimizer_time_s = self._step_fused(1.0 / factor if factor else math.inf)
         else:
-            self._apply(outcome, seen)
+            self._apply(outcome, seen, self.clipper)
             outcome.optimizer_time_s = self._timed_step()
         self._update_scale(_device(grads, shards), not seen.is_finite)
         outcome.loss_scale_after = self._loss_scale.on_host()
         return outcome
 
     def _measured_on_host(self, grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
+        self._loss_scale.require_scaled()
         scale = self._loss_scale.on_host()
         was_unscaled = self._loss_scale.is_unscaled(self._optimizer)
         divisor = 1.0 if scale is None or was_unscaled else scale
@@ -134,11 +145,10 @@ class AmpStep:
         grads: Sequence[Tensor],
         shards: Shards | None,
     ) -> Seen:
-        norm = outcome.norm
-        is_finite = norm.isfinite() if isinstance(norm, Tensor) else math.isfinite(norm)
-        return Seen(names, parameters, grads, outcome.layer_norms, norm, is_finite, outcome.unscale, shards)
+        is_finite = fits_float32(outcome.norm, outcome.unscale)
+        return Seen(names, parameters, grads, outcome.layer_norms, outcome.norm, is_finite, outcome.unscale, shards)
 
-    def _apply(self, outcome: Outcome, seen: Seen) -> None:
+    def _apply(self, outcome: Outcome, seen: Seen, clipper: Clipper) -> None:
         """Unscale and clip the gradients in place."""
         factors = outcome.clip.factors
         factor = as_multiplier(1.0 if factors is None else factors, outcome.unscale)
@@ -147,7 +157,7 @@ class AmpStep:
         if factors is None:
             norms = seen.vector
             unscaled = replace(seen, scaled_norms=norms if norms.is_cuda else norms.tolist(), unscale=1.0)
-            outcome.clip = self.clipper.clip_(unscaled)
+            outcome.clip = clipper.clip_(unscaled)
 
     def _step_fused(self, divisor: float) -> float:
         """The kernel divides the gradients as it reads them: by the scale, over the clip ratio."""
@@ -174,14 +184,14 @@ class AmpStep:
             factors = outcome.clip.factors
             divisor = None
             if factors is None or (isinstance(factors, Tensor) and factors.ndim):
-                self._apply(outcome, seen)
+                self._apply(outcome, seen, self.clipper)
             else:
                 divisor = (1.0 / (factors * outcome.unscale)).float()  # type: ignore[union-attr]
             outcome.optimizer_time_s = self._step_fused_on_device(divisor, found_inf if self._skips else None)
         else:
             outcome.skipped = self._skips and bool(found_inf.item())
             if not outcome.skipped:
-                self._apply(outcome, seen)
+                self._apply(outcome, seen, self.clipper)
                 outcome.optimizer_time_s = self._timed_step()
         self._loss_scale.update(self._optimizer, found_inf)
         outcome.loss_scale_after = self._loss_scale.on_device(_device(grads, shards))
@@ -189,6 +199,7 @@ class AmpStep:
 
     def _measured_on_device(self, grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
         device = _device(grads, shards)
+        self._loss_scale.require_scaled()
         scale = self._loss_scale.on_device(device)
         was_unscaled = self._loss_scale.is_unscaled(self._optimizer)
         one = torch.ones((), dtype=torch.float64, device=device)
@@ -216,11 +227,12 @@ class AmpStep:
     def _has_safe_state(self) -> bool:
         """Whether an overflow may reach the fused kernel. Fused SGD allocates its momentum uninitialised, returns
         early on an overflow and keeps the garbage: until its state is there, a step is only taken when known good."""
-        return all(
-            not group.get("momentum") or "momentum_buffer" in self._optimizer.state.get(group["params"][0], {})
-            for group in self._optimizer.param_groups
-            if group["params"]
-        )
+        state = self._optimizer.state
+        for group in self._optimizer.param_groups:
+            first = next((parameter for parameter in group["params"] if parameter.grad is not None), None)
+            if group.get("momentum") and first is not None and state.get(first, {}).get("momentum_buffer") is None:
+                return False
+        return True
 
     def _update_scale(self, device: torch.device, found_inf: bool) -> None:
         if self._loss_scale.scaler is not None:
@@ -230,6 +242,17 @@ class AmpStep:
         begin = perf_counter()
         self._optimizer.step()
         return perf_counter() - begin
+
+
+def fits_float32(norm: Scalar, unscale: Scalar) -> bool | Tensor:
+    """Whether all gradients are finite and stay so when unscaled: with a scale below one, which dynamic scaling comes
+    to when every step overflows, multiplying finite gradients by its inverse can take them past float32. No host sync.
+    """
+    if isinstance(norm, Tensor):
+        unscale = torch.as_tensor(unscale, dtype=norm.dtype, device=norm.device)
+        return torch.maximum(norm, unscale) <= torch.where(unscale > 1.0, FLOAT32_MAX, norm.new_full((), FLOAT64_MAX))
+    unscale = float(unscale)
+    return math.isfinite(norm) and (unscale <= 1.0 or max(norm, unscale) <= FLOAT32_MAX)
 
 
 def _device(grads: Sequence[Tensor], shards: Shards | None) -> torch.device:

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gradsight.norms import Scalar
+from gradsight.norms import Scalar, layer_norms, layer_norms_on_host
 from gradsight.policies import GlobalNorm, clip_coef
 from gradsight.sharding import Shards
 from gradsight.thresholds import Threshold
 
 EPS = 1e-6
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 
 @dataclass(slots=True)
@@ -148,9 +149,18 @@ def coefficient(norm: Scalar, max_norm: Scalar) -> Scalar:
 
 def effective(seen: Seen, after: Tensor) -> Scalar:
     """‖after‖/‖before‖ of all layers together: after [L] are the unscaled norms; 1 where that makes no sense."""
-    before = seen.vector
-    ratio = torch.linalg.vector_norm(after) / torch.linalg.vector_norm(before)
-    return on_host(torch.where(ratio.isfinite(), ratio, torch.ones_like(ratio)))
+    ratio = torch.linalg.vector_norm(after) / torch.linalg.vector_norm(seen.vector)
+    makes_sense = ratio.isfinite() & torch.as_tensor(seen.is_finite, device=ratio.device)
+    return on_host(torch.where(makes_sense, ratio, torch.ones_like(ratio)))
+
+
+def measured(seen: Seen, grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
+    """Norms [L] of gradients as they stand now, where and as exactly as `seen` was measured."""
+    if seen.shards is not None:
+        return seen.shards.norms_of(grads)
+    if isinstance(seen.scaled_norms, Tensor):
+        return layer_norms(grads, norm_type).double()
+    return torch.tensor(layer_norms_on_host(grads, norm_type), dtype=torch.float64)
 
 
 def on_host(value: Tensor) -> Scalar:
@@ -179,9 +189,16 @@ def multiply_(grads: Sequence[Tensor], factor: float | Tensor | Sequence[float])
     """
     is_one = not (factor.ndim if isinstance(factor, Tensor) else isinstance(factor, Sequence))
     each: Any = factor.unbind() if isinstance(factor, Tensor) and factor.ndim else factor
-    dense = [index for index, grad in enumerate(grads) if grad.layout == torch.strided]
+    is_tensor = isinstance(factor, Tensor)
+    dense = [
+        index
+        for index, grad in enumerate(grads)
+        if grad.layout == torch.strided and not (is_tensor and grad.dtype in HALF_PRECISION)
+    ]
     if dense:
         torch._foreach_mul_([grads[index] for index in dense], each if is_one else [each[index] for index in dense])
-    for index, grad in enumerate(grads):
-        if grad.layout != torch.strided:
-            grad._values().mul_(each if is_one else each[index])
+    for index in sorted({*range(len(grads))}.difference(dense)):
+        grad, by = grads[index], each if is_one else each[index]
+        values = grad if grad.layout == torch.strided else grad._values()
+        # With one dimension a tensor keeps its float32: as a scalar it would be rounded to half precision first.
+        values.mul_(by.reshape(1).expand_as(values) if isinstance(by, Tensor) else by)

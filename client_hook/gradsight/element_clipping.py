@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradsight.clipping import Clip, Seen, effective
-from gradsight.norms import layer_norms
+from gradsight.clipping import Clip, Seen, effective, measured
 from gradsight.policies import UnitNorm, Value
 
 
@@ -23,15 +22,34 @@ class ElementClipper:
     def decide(self, seen: Seen) -> Clip:
         return Clip(factors=None)
 
-    @torch.no_grad()
     def clip_(self, seen: Seen) -> Clip:
-        for name, parameter, grad in zip(seen.names, seen.parameters, seen.grads, strict=True):
+        self.change_(seen, self.whole_weight_norms(seen))
+        return self.told(seen, measured(seen, seen.grads))
+
+    def whole_weight_norms(self, seen: Seen) -> Tensor | None:
+        """Norms [L] of weights of one dimension, a unit each, where no rank holds them whole. All ranks have to ask."""
+        if seen.shards is None or not isinstance(self._policy, UnitNorm):
+            return None
+        return seen.shards.norms_of([weight if weight.ndim < 2 else weight.new_zeros(0) for weight in seen.parameters])
+
+    @torch.no_grad()
+    def change_(self, seen: Seen, whole_weight_norms: Tensor | None) -> None:
+        """Clip in place."""
+        for index, (name, parameter, grad) in enumerate(zip(seen.names, seen.parameters, seen.grads, strict=True)):
             if isinstance(self._policy, Value):
                 clamp_(grad, self._policy.clip_value)
-            elif not self._policy.excludes(name) and grad.numel():
+            elif self._policy.excludes(name) or not grad.numel():
+                continue
+            elif whole_weight_norms is not None and grad.ndim < 2:
+                factor = unit_factors(seen.vector[index], whole_weight_norms[index], self._policy)
+                grad.mul_(factor.to(grad.real.dtype))
+            else:
                 limit_units_(grad, parameter.detach(), self._policy)
-        after = layer_norms(seen.grads).double()
-        return Clip(None, effective(seen, after), clipped=after < seen.vector * (1 - 1e-5))
+
+    def told(self, seen: Seen, after: Tensor) -> Clip:
+        """What it did, by the norms [L] after."""
+        finite = torch.as_tensor(seen.is_finite, device=after.device)
+        return Clip(None, effective(seen, after), clipped=(after < seen.vector * (1 - 1e-5)) & finite)
 
     def learners(self) -> Iterator[tuple[str, Any]]:
         yield from ()
@@ -51,18 +69,16 @@ def limit_units_(grad: Tensor, weight: Tensor, policy: UnitNorm) -> None:
     max = clipping · max(‖W‖, eps). See `UnitNorm` for the source."""
     if grad.layout != torch.strided:
         values = _coalesced_values_(grad)
-        values.mul_(unit_factors(values, weight[grad._indices()[0]], policy))
+        rows = weight if grad.ndim < 2 else weight[grad._indices()[0]]
     else:
-        grad.mul_(unit_factors(grad, weight, policy))
+        values, rows = grad, weight
+    values.mul_(unit_factors(_unit_norms(values), _unit_norms(rows), policy).to(values.real.dtype))
 
 
-def unit_factors(grad: Tensor, weight: Tensor, policy: UnitNorm) -> Tensor:
-    """What to multiply each row of `grad` by; the shape broadcasts against it."""
-    grad_norm, weight_norm = _unit_norms(grad), _unit_norms(weight)
+def unit_factors(grad_norm: Tensor, weight_norm: Tensor, policy: UnitNorm) -> Tensor:
+    """What to multiply each unit by: its gradient's and its weight's norms, in any shape."""
     limit = policy.clipping * weight_norm.clamp(min=policy.eps)
-    factors = torch.where(grad_norm >= limit, limit / grad_norm.clamp(min=1e-6), torch.ones_like(limit))
-    dtype: torch.dtype = grad.real.dtype if grad.is_complex() else grad.dtype
-    return factors.to(dtype)
+    return torch.where(grad_norm >= limit, limit / grad_norm.clamp(min=1e-6), torch.ones_like(limit))
 
 
 def _unit_norms(tensor: Tensor) -> Tensor:

@@ -17,11 +17,12 @@ from gradsight.clipping import (
     Seen,
     as_multiplier,
     effective,
+    measured,
     multiply_,
 )
 from gradsight.element_clipping import ElementClipper
 from gradsight.errors import ConfigurationError
-from gradsight.norms import layer_norms, norm_of
+from gradsight.norms import norm_of
 from gradsight.policies import GlobalNorm, Groups, Policy, TensorAdaptive, TensorNorm, UnitNorm, Value
 from gradsight.tensor_clipping import AdaptiveClipper, TensorClipper
 
@@ -55,7 +56,9 @@ class GroupsClipper:
     def __init__(self, policy: Groups, names: Sequence[str]) -> None:
         self._policy = policy
         self._clippers = {pattern: clipper_of(part, names) for pattern, part in policy.policies.items()}
-        self._changes_elements = any(isinstance(clipper, ElementClipper) for clipper in self._clippers.values())
+        self._by_element = {
+            pattern: clipper for pattern, clipper in self._clippers.items() if isinstance(clipper, ElementClipper)
+        }
         self._members: tuple[Sequence[str], dict[str, tuple[list[int], list[str]]]] | None = None
         for pattern in policy.policies:
             if not any(policy.pattern_of(name) == pattern for name in names):
@@ -65,7 +68,7 @@ class GroupsClipper:
                 )
 
     def decide(self, seen: Seen) -> Clip:
-        if self._changes_elements:
+        if self._by_element:
             return Clip(factors=None)
         parts = self._parts(seen)
         clips = {pattern: self._clippers[pattern].decide(part) for pattern, (part, _) in parts.items()}
@@ -77,14 +80,20 @@ class GroupsClipper:
     def clip_(self, seen: Seen) -> Clip:
         parts = self._parts(seen)
         clips = {}
-        for pattern, (part, _) in parts.items():
-            clip = self._clippers[pattern].decide(part)
+        # Ranks measure for all groups together: a group may have no gradient on some of them.
+        weight_norms = {pattern: clipper.whole_weight_norms(seen) for pattern, clipper in self._by_element.items()}
+        for pattern, (part, indices) in parts.items():
+            clip = clips[pattern] = self._clippers[pattern].decide(part)
             if clip.factors is None:
-                clip = self._clippers[pattern].clip_(part)
+                of_group = weight_norms[pattern]
+                self._by_element[pattern].change_(part, None if of_group is None else of_group[indices])
             else:
                 multiply_(part.grads, as_multiplier(clip.factors))
-            clips[pattern] = clip
-        return self._whole(seen, parts, clips, layer_norms(seen.grads).double(), None)
+        after = measured(seen, seen.grads)
+        for pattern in self._by_element.keys() & parts.keys():
+            part, indices = parts[pattern]
+            clips[pattern] = self._by_element[pattern].told(part, after[indices])
+        return self._whole(seen, parts, clips, after, None)
 
     def _parts(self, seen: Seen) -> dict[str, tuple[Seen, list[int]]]:
         """What each group's clipper sees, and the indices of its layers, for the groups that have a gradient."""
@@ -104,8 +113,8 @@ class GroupsClipper:
         grads = [seen.grads[index] for index in indices]
         norms: Sequence[float] | Tensor
         if norm_type != 2.0:
-            measured = layer_norms(grads, norm_type)
-            norms = measured if measured.is_cuda else measured.tolist()
+            vector = measured(seen, grads, norm_type)
+            norms = vector if isinstance(seen.scaled_norms, Tensor) else vector.tolist()
         elif isinstance(seen.scaled_norms, Tensor):
             norms = seen.scaled_norms[indices]
         else:

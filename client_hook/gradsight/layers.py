@@ -1,5 +1,6 @@
 """The layers a monitor watches: the optimizer's parameters, named as the model names them, tied ones once."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ class Layers:
         self._optimizer = optimizer
         self._num_in_optimizer = 0
         unnamed = self._read()
+        twice = [name for name, count in Counter(self._names).items() if count > 1]
+        if twice:
+            raise ConfigurationError(f"model must name each parameter differently, got {twice[0]!r} more than once.")
         if unnamed:
             shape = tuple(unnamed[0].shape)
             raise ConfigurationError(
@@ -66,10 +70,12 @@ class Layers:
         self.sharding = Sharding.of(self.parameters)
         return unnamed
 
-    def refresh(self) -> None:
-        """Notice parameters that were added to the optimizer since (unnamed ones get a number)."""
-        if sum(len(group["params"]) for group in self._optimizer.param_groups) != self._num_in_optimizer:
-            self._read()
+    def refresh(self) -> bool:
+        """Notice parameters that were added to the optimizer since (unnamed ones get a number): whether any were."""
+        if sum(len(group["params"]) for group in self._optimizer.param_groups) == self._num_in_optimizer:
+            return False
+        self._read()
+        return True
 
     def gradients(self) -> tuple[list[int] | None, list[Tensor]]:
         """Indices of the layers that have a gradient (None: all), and those gradients."""

@@ -1,9 +1,9 @@
 """Monitor: what a PyTorch training loop holds. Mixed precision, clipping, the optimizer step, and what was seen."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter, time
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import ref
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from gradsight import wire
+from gradsight import saved_state, wire
 from gradsight.amp import AmpStep, Outcome
 from gradsight.errors import ClosedError, ConfigurationError
 from gradsight.group_clipping import clipper_of
@@ -29,6 +29,15 @@ from gradsight.thresholds import Threshold
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 TELL_UNDERFLOW_FROM = 0.25
 """The share of a layer's gradients lost to fp16 from which on its name is worth an event."""
+
+
+T = TypeVar("T")
+Witness = tuple[ref[Tensor], int, list[int] | None]
+"""A step's last gradient, its version, and the versions of all where they matter."""
+
+
+class _FirstNotFiniteError(Exception):
+    """Leaves an optimizer's step before it has changed anything."""
 
 
 class Gathered(NamedTuple):
@@ -104,16 +113,17 @@ class Monitor:
         self._layer_every = layer_every
         self._loss: Tensor | None = None
         self._has_backward = False
-        self._witness: tuple[ref[Tensor], int] | None = None
+        self._witness: Witness | None = None
         self._backward_order: BackwardOrder | None = None
         self._sampler = Sampler(is_fp16=precision == "fp16")
         self._last_end: float | None = None
         self._step_time_s: float | None = None
-        self._told: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
         self._run = run if run is not None and run.is_recording else None
         if self._run is not None:
             for name, record in self._stream_records().items():
                 self._run._declare_stream(name, record, num_layers=len(self._layers.layer_set))
+            self._tell_half_precision()
 
     @property
     def scaler(self) -> GradScaler | None:
@@ -127,15 +137,19 @@ class Monitor:
 
     def backward(self, loss: Tensor) -> None:
         """Backward of the scaled loss. For accumulation call it k times with `loss / k`, then `step()`."""
+        if not isinstance(loss, Tensor):
+            raise ConfigurationError(f"loss must be a tensor, got {loss!r}; a function goes to step(closure=…).")
+        self._refresh()
         seen = whole(loss.detach())
+        learning = BackwardOrder(self._layers.parameters) if self._backward_order is None else None
+        try:
+            self._loss_scale.scaled(loss).backward()  # type: ignore[no-untyped-call]
+        finally:
+            if learning is not None:
+                learning.stop()
+        self._backward_order = self._backward_order or learning
         self._loss = seen if self._loss is None else self._loss + seen
         self._has_backward = True
-        first = self._backward_order is None
-        if self._backward_order is None:
-            self._backward_order = BackwardOrder(self._layers.parameters)
-        self._loss_scale.scaled(loss).backward()  # type: ignore[no-untyped-call]
-        if first:
-            self._backward_order.stop()
 
     def step(self, loss: Tensor | None = None, *, closure: Callable[[], Any] | None = None) -> StepResult:
         """One optimizer step: backward of `loss` where given, then measure, unscale, clip, step, update, record.
@@ -143,17 +157,19 @@ class Monitor:
         Args:
             loss: 0-dim; leave it out after `backward`.
             closure: For optimizers that evaluate the loss themselves (LBFGS): clears the gradients, computes the
-                loss, calls its backward and returns it. Every evaluation is clipped, the first one is recorded.
+                loss, calls its backward and returns it. Every evaluation is clipped; the first one is recorded, is
+                what thresholds learn from, and where it is not finite the step is skipped.
 
         Raises:
-            ConfigurationError: a closure together with loss scaling, which torch has no step for.
+            ConfigurationError: a closure together with loss scaling, which torch has no step for; a loss that is no
+                tensor.
         """
         if closure is not None and self._loss_scale.is_used:
             raise ConfigurationError("closure must be None with loss scaling: torch's GradScaler takes none.")
         if loss is not None:
             self.backward(loss)
         begin = perf_counter()
-        self._layers.refresh()
+        self._refresh()
         if closure is not None:
             present, outcome = self._step_with_closure(closure)
             return self._finish(outcome, present, begin)
@@ -163,20 +179,31 @@ class Monitor:
             return self._finish(None, [], begin)
         is_sampled = self._run is not None and bool(grads) and self._sampler.is_due(self.num_steps)
         if is_sampled:
-            self._sampler.before(parameters, grads)
+            self._telemetry(self._sampler.before, parameters, grads)
         outcome = self._amp.step(names, parameters, grads, shards)
-        sample = self._sampler.after(parameters, self.num_steps, self._step_time_s or 0.0) if is_sampled else None
-        self._witness = (ref(grads[-1]), grads[-1]._version) if grads else None
+        sample = None
+        if is_sampled:
+            sample = self._telemetry(self._sampler.after, parameters, self.num_steps, self._step_time_s or 0.0)
+        self._witness = self._seen_in(grads)
         return self._finish(outcome, present, begin, sample)
 
     def skip(self) -> StepResult:
         """Record this step as skipped by your own choice (a loss spike, say): measured, the scale updated, nothing
         applied, and no threshold learns from it. The gradients stay; clear them as always."""
         begin = perf_counter()
-        self._layers.refresh()
+        self._refresh()
         present, _, _, grads, shards, is_fresh = self._gathered()
-        outcome = self._amp.skip(grads, shards) if is_fresh else None
-        return self._finish(outcome, present if outcome else [], begin)
+        if not is_fresh:
+            self._loss_scale.update_without_step()
+            return self._finish(None, [], begin)
+        outcome = self._amp.skip(grads, shards)
+        self._witness = self._seen_in(grads)
+        return self._finish(outcome, present, begin)
+
+    def _refresh(self) -> None:
+        """Notice parameters the optimizer has got since; with the layers the order of the backward is learned anew."""
+        if self._layers.refresh():
+            self._backward_order = None
 
     def _gathered(self) -> "Gathered":
         """The gradients of this step; those spread over ranks measured, which takes all ranks."""
@@ -196,16 +223,21 @@ class Monitor:
             loss = closure()
             present, names, parameters, grads, shards, _ = self._gathered()
             if grads or shards:
-                outcome = self._amp.clip(names, parameters, grads, shards)
+                outcome = self._amp.clip(names, parameters, grads, shards, is_first=not seen)
                 if not seen:
+                    first_loss.append(whole(loss.detach()) if isinstance(loss, Tensor) else None)
                     seen.append((present, outcome))
-                    self._loss = whole(loss.detach()) if isinstance(loss, Tensor) else None
+                    if outcome.skipped:
+                        raise _FirstNotFiniteError
             return loss
 
+        first_loss: list[Tensor | None] = []
         begin = perf_counter()
-        self._optimizer.step(clipped)
+        with suppress(_FirstNotFiniteError):
+            self._optimizer.step(clipped)
         if not seen:
             return [], None
+        self._loss = first_loss[0]
         present, outcome = seen[0]
         outcome.optimizer_time_s = perf_counter() - begin
         return present, outcome
@@ -214,29 +246,44 @@ class Monitor:
         """Whether a backward has come since the last step: ours, or one that changed the gradients."""
         if not grads or self._has_backward or self._witness is None:
             return bool(grads)
-        last, version = self._witness
-        return last() is not grads[-1] or grads[-1]._version != version
+        last, version, all_versions = self._witness
+        if last() is not grads[-1] or grads[-1]._version != version:
+            return True
+        return all_versions is not None and [grad._version for grad in grads] != all_versions
+
+    def _seen_in(self, grads: list[Tensor]) -> "Witness | None":
+        """What to know later the gradients of this step by. Where backwards are the user's own, one of them may reach
+        some layers only, so that the last gradient is not enough."""
+        if not grads:
+            return None
+        all_versions = None if self._has_backward else [grad._version for grad in grads]
+        return ref(grads[-1]), grads[-1]._version, all_versions
 
     def _finish(
         self, outcome: Outcome | None, present: list[int] | None, begin: float, sample: Sample | None = None
     ) -> StepResult:
-        """Number the step, hand it to the run, give its result. What goes wrong on the telemetry side is counted and
-        never reaches the training loop."""
+        """Number the step, hand it to the run, give its result."""
         reading = Reading(outcome, loss=self._loss, lr=self._lr(), sample=sample)
         step = self.num_steps
         self.num_steps += 1
         self._loss, self._has_backward = None, False
         if self._run is not None:
-            try:
-                reading.start_copy()
-                self._record(self._run, step, reading, present, begin, outcome)
-            except Exception as error:
-                self._run._lost("hook_error", error)
+            self._telemetry(self._record, self._run, step, reading, present, begin, outcome)
         return StepResult(step, reading)
+
+    def _telemetry(self, work: Callable[..., T], *given: Any) -> T | None:
+        """The boundary: what goes wrong on the telemetry side is counted and never reaches the training loop."""
+        try:
+            return work(*given)
+        except Exception as error:
+            if self._run is not None:
+                self._run._lost("hook_error", error)
+            return None
 
     def _record(
         self, run: Run, step: int, reading: Reading, present: list[int] | None, begin: float, outcome: Outcome | None
     ) -> None:
+        reading.start_copy()
         end, now_s = perf_counter(), time()
         self._step_time_s = None if self._last_end is None else end - self._last_end
         self._last_end = end
@@ -250,21 +297,27 @@ class Monitor:
             return
         for pattern in outcome.clip.groups:
             run._record(f"{self.stream}/{pattern}", SeenGroup(step, now_s, reading, pattern))
-        if outcome.was_unscaled and "unscaled" not in self._told:
+        if outcome.was_unscaled:
             message = "scaler.unscale_ was called before step: not needed, the gradients are taken as they are"
-            self._tell("unscaled", step, message)
+            self._tell_once("unscaled", step, message)
 
     def _tell_underflow(self, step: int, layer: str, fraction: float) -> None:
-        """Name the layer that loses most to fp16, when it is another than before (called off the training thread)."""
-        if fraction >= TELL_UNDERFLOW_FROM and self._told.get("layer") != layer:
-            self._told["layer"] = layer
-            self._tell(
-                "underflow", step, f"{layer}: {fraction:.0%} of its scaled gradients are below fp16's normal range"
-            )
+        """Name a layer that loses most to fp16, each one once (called off the training thread)."""
+        if fraction >= TELL_UNDERFLOW_FROM:
+            message = f"{layer}: {fraction:.0%} of its scaled gradients are below fp16's normal range"
+            self._tell_once("underflow", step, message, about=layer)
 
-    def _tell(self, kind: str, step: int, message: str) -> None:
-        self._told[kind] = message
-        if self._run is not None:
+    def _tell_half_precision(self) -> None:
+        """Parameters in fp16 have gradients in fp16: what loss scaling saved from underflow is lost in unscaling."""
+        dtypes = [parameter.dtype for parameter in self._layers.parameters]
+        num_half = dtypes.count(torch.float16)
+        if num_half and self._loss_scale.is_used:
+            what = f"{num_half} of {len(dtypes)} parameters are float16: loss scaling cannot unscale their gradients"
+            self._tell_once("float16_parameters", None, f"{what} without loss; keep them in float32 under autocast")
+
+    def _tell_once(self, kind: str, step: int | None, message: str, *, about: str = "") -> None:
+        if self._run is not None and (kind, about) not in self._told:
+            self._told.add((kind, about))
             self._run.log_event(kind, step=step, message=message, stream=self.stream)
 
     def _lr(self) -> float | Tensor | None:
@@ -309,22 +362,12 @@ class Monitor:
         """Go on from `state`.
 
         Raises:
-            ConfigurationError: `state` belongs to another policy or precision; nothing is changed then.
+            ConfigurationError: `state` is broken, or belongs to another policy or precision; nothing is changed then.
         """
         policy = None if self.policy is None else str(self.policy)
-        if state["policy"] != policy:
-            raise ConfigurationError(f"state must be of policy {policy!r}, got {state['policy']!r}.")
-        scaler = self._loss_scale.scaler
-        if (state["scaler"] is None) != (scaler is None):
-            expected = "no scaler" if scaler is None else "a scaler"
-            raise ConfigurationError(f"state must hold {expected} for this monitor, got {state['scaler']!r}.")
         clipper = clipper_of(self.policy, self._layers.names)
-        for name, learner in clipper.learners():
-            learner.load_state_dict(state["thresholds"][name])
-        if scaler is not None:
-            scaler.load_state_dict(state["scaler"])
+        self.num_steps = saved_state.load(state, policy=policy, clipper=clipper, scaler=self._loss_scale.scaler)
         self._clipper = self._amp.clipper = clipper
-        self.num_steps = int(state["num_steps"])
 
     def close(self) -> None:
         """Stop recording; the run itself is the user's to finish. Closing twice is fine."""

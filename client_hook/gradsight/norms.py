@@ -16,6 +16,9 @@ Scalar = float | Tensor
 LONG_CPU_TENSOR = 131_072
 """From this many elements on a float32 norm on the CPU is off by more than 1e-6 (pytorch#68326): take it in rows."""
 ROW_LENGTH = 4096
+DEVICES_WITH_WIDE_NORMS = frozenset({"cuda"})
+"""Where a kernel that is waiting for memory adds up in float64 at no cost. Nothing can be read there to tell finite
+gradients with a huge norm from an overflow, and in float64 their squares do not overflow."""
 
 
 @torch.no_grad()
@@ -27,12 +30,14 @@ def layer_norms(grads: Sequence[Tensor], norm_type: float = 2.0) -> Tensor:
         norm_type: p, `inf` for the largest absolute value.
 
     Returns:
-        Tensor [L], float32 (float64 where a gradient is), on the gradients' device. No host sync.
+        Tensor [L], float32 (float64 where a gradient is, and on CUDA), on the gradients' device. No host sync.
     """
     plain = [_as_measurable(grad, norm_type) for grad in grads]
-    if norm_type == 2.0:
-        plain = [_row_norms(grad) if _is_long_on_cpu(grad) else grad for grad in plain]
-    dtype = torch.float64 if any(grad.dtype == torch.float64 for grad in plain) else torch.float32
+    if not math.isinf(norm_type):
+        long = LONG_CPU_TENSOR if norm_type == 2.0 else 2 * ROW_LENGTH  # other norms drift sooner
+        plain = [_row_norms(grad, norm_type) if _is_long_on_cpu(grad, long) else grad for grad in plain]
+    is_wide = plain[0].device.type in DEVICES_WITH_WIDE_NORMS or any(grad.dtype == torch.float64 for grad in plain)
+    dtype = torch.float64 if is_wide else torch.float32
     return torch.stack(torch._foreach_norm(plain, norm_type, dtype=dtype))
 
 
@@ -70,7 +75,13 @@ def total_norm(values: Sequence[float], norm_type: float = 2.0) -> float:
         return math.hypot(*values)
     if math.isinf(norm_type):
         return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
-    return float(math.fsum(value**norm_type for value in values) ** (1.0 / norm_type))
+    largest = math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
+    if not 0.0 < largest < math.inf:
+        return largest
+    try:  # relative to the largest, since the power of a norm may be past what a float holds
+        return float(largest * math.fsum((value / largest) ** norm_type for value in values) ** (1.0 / norm_type))
+    except OverflowError:
+        return math.inf
 
 
 def total_norm_on_device(norms: Tensor, norm_type: float = 2.0) -> Tensor:
@@ -84,8 +95,11 @@ def total_norm_on_device(norms: Tensor, norm_type: float = 2.0) -> Tensor:
 @torch.no_grad()
 def exact_norm(grad: Tensor, norm_type: float = 2.0) -> float:
     """One gradient's norm in float64: slow, for the rare one whose float32 norm is not finite."""
-    measurable = _as_measurable(grad, norm_type)
-    return float(torch.linalg.vector_norm(measurable.double(), norm_type))
+    wide = _as_measurable(grad, norm_type).double()
+    largest = float(wide.abs().amax())
+    if not 0.0 < largest < math.inf:
+        return largest
+    return largest * float(torch.linalg.vector_norm(wide / largest, norm_type))
 
 
 def _as_measurable(grad: Tensor, norm_type: float) -> Tensor:
@@ -97,16 +111,18 @@ def _as_measurable(grad: Tensor, norm_type: float) -> Tensor:
     return grad if grad.numel() else grad.new_zeros(1)
 
 
-def _is_long_on_cpu(grad: Tensor) -> bool:
-    return grad.numel() > LONG_CPU_TENSOR and grad.device.type == "cpu" and grad.dtype != torch.float64
+def _is_long_on_cpu(grad: Tensor, long: int) -> bool:
+    return grad.numel() > long and grad.device.type == "cpu" and grad.dtype != torch.float64
 
 
-def _row_norms(grad: Tensor) -> Tensor:
-    """2-norms [R] of rows of the flattened gradient: their norm is the gradient's, without float32's drift."""
+def _row_norms(grad: Tensor, norm_type: float) -> Tensor:
+    """p-norms [R] of rows of the flattened gradient: their norm is the gradient's, without float32's drift."""
     flat = grad.reshape(-1)
     num_whole = flat.numel() // ROW_LENGTH * ROW_LENGTH
-    rows: Tensor = torch.linalg.vector_norm(flat[:num_whole].view(-1, ROW_LENGTH), dim=1, dtype=torch.float32)
+    rows: Tensor = torch.linalg.vector_norm(
+        flat[:num_whole].view(-1, ROW_LENGTH), norm_type, dim=1, dtype=torch.float32
+    )
     if num_whole == flat.numel():
         return rows
-    rest = torch.linalg.vector_norm(flat[num_whole:], dtype=torch.float32)
+    rest = torch.linalg.vector_norm(flat[num_whole:], norm_type, dtype=torch.float32)
     return torch.cat((rows, rest.unsqueeze(0)))

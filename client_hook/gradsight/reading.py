@@ -108,8 +108,8 @@ class Reading:
         values["max_norm"] = _threshold(values["max_norm"])
         values["skipped"] = bool(values["skipped"])
         values["skip_reason"] = outcome.skip_reason if values["skipped"] else None
-        if values["skip_reason"] in ("overflow", "nonfinite"):
-            values["clip_coef"] = None  # nothing was multiplied: a 1 would pass for a step left unclipped
+        if values["skipped"]:  # nothing was multiplied or moved: a 1 would pass for a step left unclipped
+            values |= dict.fromkeys({"clip_coef", "clipped_layer_fraction", "update_ratio"} & values.keys())
         return values
 
     def group_values(self) -> dict[str, Values]:

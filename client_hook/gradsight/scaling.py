@@ -1,5 +1,7 @@
 """The loss scale of one optimizer: none, a constant, or dynamic (torch's GradScaler, with hysteresis where asked)."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +53,7 @@ class HysteresisScaler(GradScaler):
     def __init__(self, device_type: str, settings: DynamicScale) -> None:
         super().__init__(device_type, init_scale=settings.init_scale, growth_interval=settings.growth_interval)
         self.hysteresis = settings.hysteresis
-        self._left: Tensor | None = None
+        self._left: Tensor | None = None  # overflows left until the scale is halved, on the scale's device
         self._left_at_start = float(settings.hysteresis)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -79,8 +81,9 @@ class HysteresisScaler(GradScaler):
         return {**super().state_dict(), "hysteresis_left": left}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the state of this scaler or, with all of the hysteresis left, of one without."""
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "hysteresis_left"})
-        self._left_at_start, self._left = float(state_dict["hysteresis_left"]), None
+        self._left_at_start, self._left = float(state_dict.get("hysteresis_left", self.hysteresis)), None
 
 
 class LossScale:
@@ -117,6 +120,14 @@ class LossScale:
         scale = self.on_host()
         return None if scale is None else torch.full((), scale, dtype=torch.float64, device=device)
 
+    def require_scaled(self) -> None:
+        """Raises ConfigurationError where no loss was ever scaled: unscaling its gradients would shrink them."""
+        if self.scaler is not None and self.scaler._scale is None:
+            raise ConfigurationError(
+                "gradients must come from a scaled loss with precision 'fp16', got a backward of the loss itself: "
+                "use step(loss), backward(loss) or scaler.scale(loss)."
+            )
+
     def is_unscaled(self, optimizer: Optimizer) -> bool:
         """Whether the user has called `scaler.unscale_(optimizer)` since the last update."""
         if self.scaler is None:
@@ -124,11 +135,17 @@ class LossScale:
         return self.scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.UNSCALED
 
     def update(self, optimizer: Optimizer, found_inf: Tensor) -> None:
-        """Hand the overflow flag (0-dim float32, exactly 0 or 1) to the scaler, which moves the scale by it."""
+        """Hand the overflow flag (0-dim float32, exactly 0 or 1) to the scaler, which moves the scale by it.
+
+        Where the optimizer has stepped since the last update (a critic's five steps to one of the generator), one
+        overflow among them counts."""
         if self.scaler is None:
             return
         state = self.scaler._per_optimizer_states[id(optimizer)]
-        state["found_inf_per_device"] = {found_inf.device: found_inf}
+        earlier = state["found_inf_per_device"].get(found_inf.device)
+        # A tensor of the scaler's own: it adds up the flags of several optimizers in place.
+        flag = found_inf.clone() if earlier is None else torch.maximum(earlier, found_inf)
+        state["found_inf_per_device"] = {found_inf.device: flag}
         state["stage"] = OptState.STEPPED
         if self._update:
             self.scaler.update()
@@ -140,6 +157,24 @@ class LossScale:
             return
         if any(state["found_inf_per_device"] for state in scaler._per_optimizer_states.values()):
             scaler.update()
+
+
+def check_state(scaler: GradScaler, state: Any) -> None:
+    """Refuse what `scaler.load_state_dict` would choke on half-way.
+
+    Raises:
+        ConfigurationError: `state` is none of a GradScaler; nothing is changed then.
+    """
+    names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+    if not isinstance(state, Mapping) or not {*names} <= state.keys():
+        raise ConfigurationError(f"scaler must be the state of a GradScaler, with {', '.join(names)}, got {state!r}.")
+    for name in names[:3]:
+        arguments.state_number(name, state[name])
+    arguments.whole("growth_interval", state["growth_interval"], least=1)
+    arguments.whole("_growth_tracker", state["_growth_tracker"], least=0)
+    left = state.get("hysteresis_left", 0.0)
+    if isinstance(left, bool) or not isinstance(left, int | float) or not math.isfinite(left):
+        raise ConfigurationError(f"hysteresis_left must be a finite number, got {left!r}.")
 
 
 def scaling(precision: str, loss_scale: Any, device_type: str) -> float | GradScaler | None:

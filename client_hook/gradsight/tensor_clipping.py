@@ -1,12 +1,15 @@
 """Policies with a coefficient for each tensor: `TensorNorm`, and `TensorAdaptive` (AdaGC) with its state."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradsight import arguments
 from gradsight.clipping import EPS, Clip, FactorClipper, Seen, effective
+from gradsight.errors import ConfigurationError
 from gradsight.policies import TensorAdaptive, TensorNorm
 from gradsight.thresholds import Threshold
 
@@ -66,6 +69,8 @@ class _ByName:
         return {name: threshold.state_dict() for name, threshold in self._thresholds.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping):
+            raise ConfigurationError(f"state must map layers to the states of their thresholds, got {state!r:.200}.")
         self._thresholds.clear()
         for name, own in state.items():
             self._make(name).load_state_dict(own)
@@ -134,10 +139,19 @@ class AdaptiveState:
 
     def state_dict(self) -> dict[str, Any]:
         gamma = self._gamma.tolist()
-        return {"num_steps": int(self._count), "gamma": {name: gamma[index] for name, index in self._index.items()}}
+        learned = {name: gamma[index] for name, index in self._index.items() if math.isfinite(gamma[index])}
+        return {"num_steps": int(self._count), "gamma": learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._index = {name: index for index, name in enumerate(state["gamma"])}
-        self._gamma = torch.tensor(list(state["gamma"].values()), dtype=torch.float64)
-        self._count = torch.tensor(float(state["num_steps"]), dtype=torch.float64)
+        if not isinstance(state, Mapping) or not {"num_steps", "gamma"} <= state.keys():
+            raise ConfigurationError(
+                f"state must be one of tensor_adaptive, with num_steps, gamma, got {state!r:.200}."
+            )
+        if not isinstance(state["gamma"], Mapping):
+            raise ConfigurationError(f"gamma must map layers to numbers, got {state['gamma']!r:.200}.")
+        num_steps = arguments.state_number("num_steps", state["num_steps"])
+        gamma = {name: arguments.state_number("gamma", value) for name, value in state["gamma"].items()}
+        self._index = {name: index for index, name in enumerate(gamma)}
+        self._gamma = torch.tensor(list(gamma.values()), dtype=torch.float64)
+        self._count = torch.tensor(float(num_steps), dtype=torch.float64)
         self._at = None
