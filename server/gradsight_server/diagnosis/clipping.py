@@ -5,7 +5,7 @@ norms, above half of the steps clipped is "extremely aggressive", rather lower t
 its update does not change with a constant factor on the gradient, so what counts is how much the coefficient varies.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,13 +77,29 @@ def _loss_answers(observed: Observed, row: int) -> bool:
     return float(np.median(after)) > usual + max(6 * noise, 0.1 * abs(usual))
 
 
+EXPLAINED_BY = {
+    "clip_not_applied": "not_applied",
+    "norm_times_scale": "scaled",
+    "norm_after_clip": "after_clip",
+    "norm_exploding": "exploding",
+}
+"""Findings that explain why so many steps are clipped, and the variant of the text that refers to them."""
+
+
 def judge_clipping(
-    observed: Observed, figures: Clipped, range_: RecommendedMaxNorm | None, *, is_exploding: bool
+    observed: Observed, figures: Clipped, range_: RecommendedMaxNorm | None, beside: Set[str]
 ) -> tuple[ClippingVerdict, Found]:
-    """The verdict, and the finding that carries it: code `clipping_<verdict>`."""
+    """The verdict, and the finding that carries it: code `clipping_<verdict>`.
+
+    Args:
+        beside: Codes of the other findings: what explains the clipping must not be answered by "raise max_norm".
+    """
     verdict, severity, variant = _verdict(observed, figures)
-    if is_exploding and verdict in ("firm", "too_tight"):
-        severity, variant = "info", "exploding"  # it is the norms that are wrong, and their own finding says so
+    explained = next((EXPLAINED_BY[code] for code in EXPLAINED_BY if code in beside), None)
+    if explained == "not_applied":
+        verdict, severity, variant = "unknown", "info", explained
+    elif explained is not None and verdict in ("firm", "too_tight"):
+        severity, variant = "info", explained  # the other finding has the severity
     return verdict, Found(
         code=f"clipping_{verdict}",
         severity=severity,
@@ -159,7 +175,7 @@ def _evidence(observed: Observed, figures: Clipped, range_: RecommendedMaxNorm |
         "num_spikes": figures.num_spikes,
         "num_spikes_passed": figures.num_passed,
         "largest_spike_ratio": figures.largest_passed,
-        "num_spikes_with_loss_rise": figures.num_echoes,
+        "num_spikes_with_loss_rise": figures.num_echoes or None,
     }
     if range_ is not None:
         found |= {"recommended_low": range_.low, "recommended_high": range_.high}

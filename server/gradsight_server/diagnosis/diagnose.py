@@ -14,7 +14,6 @@ from gradsight_server.diagnosis.answer import (
     LossScaling,
     NonFinite,
     NormFigures,
-    RecommendedMaxNorm,
     StepRange,
 )
 from gradsight_server.diagnosis.inputs import Context, RangeFacts, StreamSteps
@@ -60,6 +59,15 @@ NO_BASIS = frozenset(
 )
 """Findings after which the norms bear no recommendation."""
 
+FOLDED = {
+    "loss_nonfinite": ("run_dead", "loss_scale_model_nan", "nonfinite_steps"),
+    "no_signal_steps": ("norm_collapsed",),
+    "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
+    "norm_maybe_times_scale": ("norm_exploding",),
+    "steps_skipped": ("loss_scale_model_nan",),
+}
+"""code → findings that say the same and more."""
+
 
 def diagnose(
     steps: StreamSteps, context: Context | None = None, facts: RangeFacts | None = None, *, lang: str = "en"
@@ -82,17 +90,25 @@ def diagnose(
         layers, of_layers = layer_findings(observed)
         scaling_section, of_scaling = _loss_scaling(observed, overflows, lang)
         codes = {finding.code for finding in found}
-        recommended = clipping.recommended(observed) if NO_BASIS.isdisjoint(codes) else None
-        is_exploding = "norm_exploding" in codes
-        clipping_section, of_clipping = _clipping(observed, recommended, is_exploding, lang)
+        clipping_section, of_clipping = _clipping(observed, codes, lang)
         return Diagnosis(
             range=_range(observed),
             clipping=clipping_section,
             loss_scaling=scaling_section,
             nonfinite=NonFinite(num_steps=_num_nonfinite(observed), bursts=nonfinite.bursts(observed)),
             layers=layers,
-            findings=_sorted([*found, *of_layers, *of_scaling, *of_clipping], lang),
+            findings=_sorted(_folded([*found, *of_layers, *of_scaling, *of_clipping]), lang),
         )
+
+
+def _folded(found: list[Found]) -> list[Found]:
+    """Without what another finding, no less severe, already says."""
+    severity = {finding.code: SEVERITIES.index(finding.severity) for finding in found}
+    return [
+        finding
+        for finding in found
+        if all(severity.get(code, -1) < severity[finding.code] for code in FOLDED.get(finding.code, ()))
+    ]
 
 
 def _range(observed: Observed) -> StepRange:
@@ -116,22 +132,23 @@ def _num_nonfinite(observed: Observed) -> int:
     return int(np.count_nonzero(observed.nonfinite)) if observed.facts is None else observed.facts.num_nonfinite
 
 
-def _clipping(
-    observed: Observed, recommended: RecommendedMaxNorm | None, is_exploding: bool, lang: str
-) -> tuple[Clipping, list[Found]]:
+def _clipping(observed: Observed, codes: set[str], lang: str) -> tuple[Clipping, list[Found]]:
     figures = clipping.clipped_figures(observed)
-    verdict, found = clipping.judge_clipping(observed, figures, recommended, is_exploding=is_exploding)
+    recommended = clipping.recommended(observed) if NO_BASIS.isdisjoint(codes) else None
+    verdict, found = clipping.judge_clipping(observed, figures, recommended, codes)
+    spikes = list(clipping.spikes_passed(observed, figures, verdict, recommended))
+    shown = spikes[0] if verdict == "off" and spikes else found
     section = Clipping(
         verdict=verdict,
-        severity=found.severity,
+        severity=shown.severity,
         clip_fraction=figures.fraction,
         median_clip_coef=figures.median_coef,
         norm=_norm_figures(observed),
         recommended_max_norm=recommended,
-        advice=_text(found, lang).advice,
+        advice=_text(shown, lang).advice,
     )
     said = [found] if found.severity != "ok" else []
-    return section, [*said, *clipping.spikes_passed(observed, figures, verdict, recommended)]
+    return section, [*said, *spikes]
 
 
 def _norm_figures(observed: Observed) -> NormFigures:

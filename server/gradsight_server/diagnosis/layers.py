@@ -84,12 +84,13 @@ class JudgedLayers:
         return self._over_percentile(75.0)
 
     def _over_percentile(self, q: float) -> Floats:
+        """Norm ÷ a percentile (the lower neighbour) of those of the step's layers that have one."""
+        if not self.norms.size:
+            return self.norms
         lively = np.where((self.norms > 0) & self.has_gradient, self.norms, np.nan)
-        usual = [
-            np.percentile(row[there], q, method="lower") if (there := np.isfinite(row)).any() else np.nan
-            for row in lively
-        ]
-        ratio: Floats = self.norms / np.array(usual)[:, None]
+        rank = np.maximum(0, np.isfinite(lively).sum(axis=1) - 1) * q / 100
+        ordered = np.sort(lively, axis=1)  # NaN last
+        ratio: Floats = self.norms / np.take_along_axis(ordered, rank.astype(np.int64)[:, None], axis=1)
         return ratio
 
     def named(self, flags: Bools) -> tuple[str, ...]:

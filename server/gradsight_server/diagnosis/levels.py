@@ -1,7 +1,5 @@
 """Statistics that bear any numbers: local levels, streaks, spreads. Arrays of finite values in, arrays out."""
 
-from itertools import pairwise
-
 import numpy as np
 
 from gradsight_server.diagnosis.inputs import Bools, Floats, Integers
@@ -10,17 +8,16 @@ from gradsight_server.diagnosis.inputs import Bools, Floats, Integers
 def local_level(values: Floats, *, block: int, q: float = 50.0) -> Floats:
     """The level around each value [N]: percentiles of blocks, each the median of itself and its two neighbours.
 
-    Blocks rather than a rolling window, so that a hundred thousand values cost milliseconds.
+    Blocks rather than a rolling window, so that a million values cost a tenth of a second.
     """
-    n = len(values)
-    if n == 0:
-        return values
-    num_blocks = max(1, n // block)
-    bounds = np.linspace(0, n, num_blocks + 1).astype(np.int64)
-    levels = np.array([np.percentile(values[a:b], q) for a, b in pairwise(bounds)])
+    num_blocks = len(values) // block
+    if num_blocks < 2:
+        return np.full(len(values), np.percentile(values, q)) if len(values) else values
+    levels = np.percentile(values[: num_blocks * block].reshape(num_blocks, block), q, axis=1)
     if num_blocks >= 3:
         levels[1:-1] = np.median([levels[:-2], levels[1:-1], levels[2:]], axis=0)
-    return np.repeat(levels, np.diff(bounds))
+    level = np.repeat(levels, block)
+    return np.pad(level, (0, len(values) - len(level)), mode="edge")
 
 
 def spikes(values: Floats, level: Floats, *, ratio: float, sigmas: float) -> Bools:

@@ -67,13 +67,11 @@ def dead_run(observed: Observed, overflows: Overflows) -> Iterator[Found]:
     if lost < least:
         return
     first = observed.num_rows - lost
-    layer = first_layer(observed, first, first + 1)
     yield Found(
         code="run_dead",
         severity="critical",
         variant="loss_zero" if _loss_is_zero(observed, first) else "",
         evidence={"first_bad_step": observed.step_at(first), "num_steps": lost},
-        names=(layer,) if layer else (),
         steps=spanning(observed, first, observed.num_rows - 1),
     )
 
@@ -122,10 +120,12 @@ def nonfinite_steps(observed: Observed, overflows: Overflows) -> Iterator[Found]
     rows = np.flatnonzero(bad)
     layer = next((name for first, last in streaks(_joined(bad)) if (name := first_layer(observed, first, last))), None)
     trailing, streak = trailing_streak(bad), longest_streak(bad)
+    kinds = ["loss"] if bool(_loss_is_bad(observed)[rows].any()) else []
+    kinds += ["guarded"] if bool(observed.skipped[rows].all()) else []
     yield Found(
         code="nonfinite_steps",
         severity=_severity(observed, overflows, bad, trailing, streak),
-        variant="guarded" if bool(observed.skipped[rows].all()) else "",
+        variant="_".join(kinds),
         evidence={"num_steps": len(rows), "fraction": len(rows) / observed.num_rows, "longest_streak": streak},
         names=(layer,) if layer else (),
         steps=spanning(observed, rows[0], rows[-1]),

@@ -22,13 +22,14 @@ def judge_scaling(observed: Observed, overflows: Overflows) -> tuple[ScalingVerd
     verdict, severity, variant = _verdict(observed, overflows)
     rows = np.flatnonzero(overflows.skips[overflows.newest]) + overflows.newest.start
     first, last = (rows[0], rows[-1]) if len(rows) and severity != "ok" else (0, observed.num_rows - 1)
-    if verdict in ("collapsed", "model_nan"):
+    is_lost = verdict in ("collapsed", "model_nan")
+    if is_lost:
         first = _begin_of_last_streak(overflows)
     return verdict, Found(
         code=f"loss_scale_{verdict}",
         severity=severity,
         variant=variant,
-        evidence=_evidence(observed, overflows),
+        evidence=_evidence(observed, overflows) | ({"first_bad_step": observed.step_at(first)} if is_lost else {}),
         steps=spanning(observed, first, last) if observed.num_rows else None,
     )
 

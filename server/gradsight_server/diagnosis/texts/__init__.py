@@ -16,7 +16,7 @@ CATALOGUES = {"en": en.TEXTS}
 MAX_NAMES = 4
 
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
-_FIELD = re.compile(r"\{(\w+)(?::\w+)?\}")
+_FIELD = re.compile(r"\{(\w+)(?::[\w ]+)?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,27 @@ class _OrUnknown(dict[str, Any]):
 
 
 class Figure(float):
-    """A number that knows how to be read: `percent`, `count`, `times`, or three digits."""
+    """A number that knows how to be read: `percent`, `count`, `inverse`, `steps`, `steps were`, or three digits."""
 
     def __format__(self, spec: str) -> str:
         if not math.isfinite(self):
-            return "an unknown number" if math.isnan(self) else "infinity"
+            what = "an unknown number" if math.isnan(self) else "infinity"
+            return f"{what} of {spec}" if spec not in ("", "percent", "count", "inverse") else what
         if spec == "percent":
             return _percent(float(self))
         if spec == "count":
             return f"{round(float(self)):,}"
         if spec == "inverse":
             return _plain(1 / float(self)) if self > 0 else "an unknown number"
-        return _plain(float(self))
+        return _counted(round(float(self)), spec) if spec else _plain(float(self))
+
+
+def _counted(number: int, plural: str) -> str:
+    """`steps` or `steps were`, in the singular where there is one."""
+    words = plural.split()
+    if number == 1:
+        words = ["was" if word == "were" else word.removesuffix("s") for word in words]
+    return f"{number:,} {' '.join(words)}"
 
 
 def _percent(fraction: float) -> str:

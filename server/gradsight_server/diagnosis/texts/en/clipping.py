@@ -13,7 +13,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "clipping_unknown": ("No verdict on clipping yet", _USUAL),
     "clipping_unknown.few": (
         "Too few steps for a verdict on clipping",
-        "There are {num_finite:count} finite gradient norms, a verdict wants 50. Let it run on. " + _USUAL,
+        "There are {num_finite:finite gradient norms}, a verdict wants 50. Let it run on. " + _USUAL,
     ),
     "clipping_unknown.no_norm": (
         "No gradient norm, so no verdict on clipping",
@@ -21,27 +21,27 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_unknown.no_threshold": (
         "The clipping threshold is not known",
-        "Record max_norm, or say what it is (--max-norm), or that clipping is off. The median norm is {median_norm}"
-        "[[; a threshold of {recommended_low}–{recommended_high} would clip 10–20 % of these steps]]. " + _USUAL,
+        "Record max_norm, or say what it is (--max-norm), or that clipping is off. The median norm is {median_norm}[[; "
+        "a threshold of {recommended_low}–{recommended_high} would clip 10–20 % of these steps]]. " + _USUAL,
     ),
     "clipping_inactive": (
         "Clipping hardly ever acts",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped: the threshold {max_norm} is above "
-        "nearly all norms (median {median_norm}) and there was no spike to clip. That is no fault. "
-        "[[For a tighter safety net take {recommended_low}–{recommended_high}.]]",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped: the threshold {max_norm} is above nearly "
+        "all norms (median {median_norm}) and there was no spike to clip. That is no fault. [[For a tighter safety net "
+        "take {recommended_low}–{recommended_high}.]]",
     ),
     "clipping_healthy": (
         "Clipping is healthy",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped. Nothing to do.",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped. Nothing to do.",
     ),
     "clipping_healthy.safety_net": (
         "Clipping is healthy",
-        "It acts on {clip_fraction:percent} of the steps and caught the {num_spikes:count} spikes. Nothing to do.",
+        "It acts on {clip_fraction:percent} of the steps and caught the {num_spikes:spikes}. Nothing to do.",
     ),
     "clipping_healthy.adaptive": (
         "Clipping is healthy",
-        "The threshold follows the norms; this policy clipped {clip_fraction:percent} of the steps, "
-        "as it is meant to. Nothing to do.",
+        "The threshold follows the norms; this policy clipped {clip_fraction:percent} of the steps, as it is meant to. "
+        "Nothing to do.",
     ),
     "clipping_healthy.per_layer": (
         "Clipping is healthy",
@@ -50,51 +50,73 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_firm": (
         "Clipping acts often",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped (threshold {max_norm}, median norm "
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped (threshold {max_norm}, median norm "
         "{median_norm}). It can stay; for less, raise max_norm" + _RANGE + ".",
     ),
     "clipping_firm.exploding": (
         "Clipping acts often, because the norms are exploding",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped. Leave the threshold: it is the "
-        "norms that have grown.",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped. Leave the threshold: it is the norms "
+        "that have grown.",
+    ),
+    "clipping_unknown.not_applied": (
+        "Clipping is not judged, since it is not applied",
+        "The threshold {max_norm} is declared, but the gradients were used as they are. See the finding on that.",
+    ),
+    "clipping_firm.scaled": (
+        "Clipping acts often, on gradients that are still scaled",
+        "Unscale first, then judge the threshold: see the finding on the norm.",
+    ),
+    "clipping_too_tight.scaled": (
+        "Most steps are clipped, because the gradients are still scaled",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped, by the loss scale's size too much. "
+        "Unscale first; the threshold {max_norm} may be right then.",
+    ),
+    "clipping_firm.after_clip": (
+        "Clipping acts often",
+        "{clip_fraction:percent} of the last {num_judged:steps} end at the threshold {max_norm}. By how much they were "
+        "clipped cannot be seen: log the norm before clipping.",
+    ),
+    "clipping_too_tight.after_clip": (
+        "The clipping threshold is too tight",
+        "{clip_fraction:percent} of the last {num_judged:steps} end at the threshold {max_norm}, so they were clipped; "
+        "by how much cannot be seen. Log the norm before clipping, and raise max_norm or lower the learning rate.",
     ),
     "clipping_too_tight.exploding": (
         "Most steps are clipped, because the norms are exploding",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped. Do not raise max_norm "
-        "({max_norm}): "
-        "it is the norms that have grown, and clipping holds them back.",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped. Do not raise max_norm ({max_norm}): it "
+        "is the norms that have grown, and clipping holds them back.",
     ),
     "clipping_too_tight": (
         "The clipping threshold is too tight",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped; the median norm is {median_norm}, "
-        "the threshold {max_norm}[[, so steps are about 1/{median_clip_coef:inverse} of their size]]. "
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped; the median norm is {median_norm}, the "
+        "threshold {max_norm}[[, so steps are about 1/{median_clip_coef:inverse} of their size]]. "
         "Raise max_norm" + _RANGE + ", or leave it and lower the learning rate: clipping now acts as a hidden cut of "
         "the learning rate.",
     ),
     "clipping_too_tight.sgd": (
         "The clipping threshold is too tight",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped; the median norm is {median_norm}, "
-        "the threshold {max_norm}. With SGD that is a hidden cut of the learning rate[[: on average steps have "
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped; the median norm is {median_norm}, the "
+        "threshold {max_norm}. With SGD that is a hidden cut of the learning rate[[: on average steps have "
         "{mean_clip_coef:percent} of their size]]. Raise max_norm" + _RANGE + "[[ and, to keep the same step size, "
         "multiply the learning rate by about {mean_clip_coef}]].",
     ),
     "clipping_too_tight.adam": (
         "The clipping threshold is too tight",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped; the median norm is {median_norm}, "
-        "the threshold {max_norm}. Adam forgives a constant factor, but this one varies by "
-        "{clip_coef_spread:percent}: steps with large gradients count for less than they should. "
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped; the median norm is {median_norm}, the "
+        "threshold {max_norm}. Adam forgives a constant factor, but this one varies by {clip_coef_spread:percent}: "
+        "steps with large gradients count for less than they should. "
         "Raise max_norm" + _RANGE + "; if training then is unstable, lower the learning rate.",
     ),
     "clipping_too_tight.steady": (
         "Nearly every step is clipped, by about the same factor",
-        "{clip_fraction:percent} of the last {num_judged:count} steps were clipped, to about "
-        "1/{median_clip_coef:inverse} of their size. Adam does not see a constant factor, so this does little harm, "
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped, to about 1/{median_clip_coef:inverse} of "
+        "their size. Adam does not see a constant factor, so this does little harm, "
         "but the threshold is no safety net either. Raise max_norm" + _RANGE + " if you want one.",
     ),
     "clipping_too_tight.detection": (
-        "Every step is clipped, as usual for a threshold this small",
-        "Thresholds of 0.1 and less, as detection transformers use, clip nearly all steps "
-        "({clip_fraction:percent} here) on purpose: the gradient gives the direction, the learning rate the size. "
+        "Nearly every step is clipped, as usual for a threshold of 0.1",
+        "A threshold of 0.1, as detection transformers use it, clips nearly all steps ({clip_fraction:percent} here) "
+        "on purpose: the gradient gives the direction, the learning rate the size. "
         "If you did not mean that, raise max_norm" + _RANGE + ".",
     ),
     "clipping_too_tight.per_layer": (
@@ -104,21 +126,21 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_too_loose": (
         "The clipping threshold is too loose",
-        "{num_spikes_passed:count} of {num_spikes:count} spikes passed it, the largest {largest_spike_ratio} times the "
-        "usual norm[[; the loss answered {num_spikes_with_loss_rise:count} of them]]. The threshold is {max_norm}, the "
+        "{num_spikes_passed:count} of {num_spikes:spikes} passed it, the largest {largest_spike_ratio} times the usual "
+        "norm[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. The threshold is {max_norm}, the "
         "median norm {median_norm}. Lower max_norm" + _RANGE + ".",
     ),
     "spikes_passed": (
         "Spikes pass the threshold",
-        "{num_spikes_passed:count} of {num_spikes:count} spikes kept more than 10 times the usual norm after clipping, "
-        "the largest {largest_spike_ratio} times before it. [[A max_norm of {recommended_low}–{recommended_high} would "
+        "{num_spikes_passed:count} of {num_spikes:spikes} kept more than 10 times the usual norm after clipping, the "
+        "largest {largest_spike_ratio} times before it. [[A max_norm of {recommended_low}–{recommended_high} would "
         "hold them.]]",
     ),
     "spikes_passed.off": (
         "Gradient spikes reach the optimizer",
-        "Clipping is off, and {num_spikes_passed:count} steps had more than 10 times the usual norm, the largest "
-        "{largest_spike_ratio} times. One such step can undo many good ones. "
-        "[[Clip at {recommended_low}–{recommended_high}.]]",
+        "Clipping is off, and {num_spikes_passed:steps} had more than 10 times the usual norm, the largest "
+        "{largest_spike_ratio} times[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. One such step "
+        "can undo many good ones. [[Clip at {recommended_low}–{recommended_high}.]]",
     ),
     "threshold_outgrown": (
         "Clipping has stopped acting",
@@ -137,15 +159,15 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clip_not_applied": (
         "Clipping is declared but not applied",
-        "On {num_steps:count} steps the norm was above the threshold {max_norm} (median {median_norm}), yet the "
-        "gradient was used as it was. See that the clipped gradient is the one the optimizer gets, and that clipping "
-        "comes after backward and before optimizer.step().",
+        "On {num_steps:steps} the norm was above the threshold {max_norm} (median {median_norm}), yet the gradient was "
+        "used as it was. See that the clipped gradient is the one the optimizer gets, and that clipping comes after "
+        "backward and before optimizer.step().",
     ),
     # Norms
     "norm_not_recorded": ("The gradient norm was not recorded", "Without it there is nothing to judge clipping by."),
     "norm_not_recorded.zero": (
         "The gradient norm was not recorded",
-        "All {num_steps:count} norms are exactly 0 while the loss moves: a placeholder of the framework, not vanishing "
+        "All {num_steps:norms} are exactly 0 while the loss moves: a placeholder of the framework, not vanishing "
         "gradients.",
     ),
     "norm_not_recorded.negative": (
@@ -154,7 +176,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "norm_all_zero": (
         "Every gradient is zero",
-        "All {num_steps:count} norms are exactly 0. See that the loss depends on trainable parameters: nothing frozen, "
+        "All {num_steps:norms} are exactly 0. See that the loss depends on trainable parameters: nothing frozen, "
         "detached or under no_grad by mistake. Or the norm is not what the log says.",
     ),
     "norm_stale": (
@@ -175,8 +197,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "norm_times_scale.clipped": (
         "Gradients are clipped while still scaled",
         "The norm moves with the loss scale: divided by it the median norm is {median_norm_unscaled}, not "
-        "{median_norm}, and the threshold is far below what it should be. "
-        "Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+        "{median_norm}, and the threshold is far below what it should be. Call scaler.unscale_(optimizer) before "
+        "clip_grad_norm_.",
     ),
     "norm_maybe_times_scale": (
         "The norm may still hold the loss scale",
@@ -214,7 +236,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "no_signal_steps": (
         "Some steps had no signal",
-        "{num_steps:count} isolated steps ({fraction:percent}) had a norm of nearly zero between normal ones, as when "
-        "all answers of a group earn the same reward. They are left out of the figures.",
+        "{num_steps:isolated steps} ({fraction:percent}) had a norm of nearly zero between normal ones, as when all "
+        "answers of a group earn the same reward. They are left out of the figures.",
     ),
 }

@@ -6,6 +6,11 @@ _DETECT = (
     "loss.backward()"
     "\n\nIt makes steps several times slower: turn it off again afterwards."
 )
+_LAYER = "[[First seen in {names}: look there, and at the batches of these steps. ]]"
+_FORWARD = (
+    "The loss itself was not finite, so look at the batches of these steps and at the forward pass[[ (first seen in "
+    "the gradient of {names})]]. "
+)
 
 TEXTS: dict[str, tuple[str, str]] = {
     # Loss scale verdicts
@@ -15,21 +20,20 @@ TEXTS: dict[str, tuple[str, str]] = {
     "loss_scale_static.too_high": (
         "The fixed loss scale is too high",
         "{num_skipped_since:count} of the last steps overflowed at {last_scale}, up to {longest_streak:count} in a "
-        "row. "
-        "Lower it by 16, or use a dynamic scale.",
+        "row. Lower it by 16, or use a dynamic scale.",
     ),
     "loss_scale_warming_up": (
         "The loss scale is being found",
-        "{num_skipped_first:count} steps were skipped while it came down from {first_scale} to {last_scale}. That is "
-        "how a scaler starts; nothing to do.",
+        "{num_skipped_first:steps were} skipped while it came down from {first_scale} to {last_scale}. That is how a "
+        "scaler starts; nothing to do.",
     ),
     "loss_scale_healthy": (
         "The loss scale is healthy",
-        "It is at {last_scale}; {num_skipped:count} of {num_steps:count} steps were skipped. Nothing to do.",
+        "It is at {last_scale}; {num_skipped:count} of {num_steps:steps were} skipped. Nothing to do.",
     ),
     "loss_scale_thrashing": (
         "Too many steps overflow",
-        "{num_skipped_since:count} steps ({skip_rate_since:percent}) were skipped since the scale was found, up to "
+        "{num_skipped_since:steps} ({skip_rate_since:percent}) were skipped since the scale was found, up to "
         "{longest_streak:count} in a row. Gradients are near the limit of fp16: lower the learning rate, clip tighter, "
         "or use bf16.",
     ),
@@ -41,30 +45,29 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "loss_scale_collapsed": (
         "The loss scale has collapsed",
-        "Up to {longest_streak:count} steps in a row were skipped[[ and the scale fell to {min_scale}]]: the model "
-        "hardly learns. Stop; look for the layer and the batch that overflow, go back to a checkpoint from before, "
-        "lower "
-        "the learning rate, or use bf16. " + _DETECT,
+        "Up to {longest_streak:steps} in a row were skipped[[ and the scale fell to {min_scale}]]: the model hardly "
+        "learns. Stop; look for the layer and the batch that overflow, go back to a checkpoint from before, lower the "
+        "learning rate, or use bf16. " + _DETECT,
     ),
     "loss_scale_model_nan": (
         "The model itself gives NaN",
-        "The newest {newest_streak:count} steps were NaN however far the scale fell[[, now {last_scale}]]. A smaller "
-        "scale cannot mend that: weights or data are bad. Look at the batch of the first bad step and go back to a "
+        "The newest {newest_streak:steps were} NaN however far the scale fell[[, now {last_scale}]]. A smaller scale "
+        "cannot mend that: weights or data are bad. Look at the batch of the first bad step and go back to a "
         "checkpoint from before. " + _DETECT,
     ),
     "loss_scale_model_nan.loss": (
         "The loss itself is NaN",
-        "The loss is taken before scaling, so this is not the loss scale's doing: weights or data are bad. Look at the "
-        "batch of the first bad step and go back to a checkpoint from before. " + _DETECT,
+        "Since step {first_bad_step:count}. The loss is taken before scaling, so this is not the loss scale's doing: "
+        "weights or data are bad. Look at the batch of the first bad step and go back to a checkpoint from before. "
+        "" + _DETECT,
     ),
     "loss_scale_found": (
         "The first skipped steps found the loss scale",
-        "{num_skipped_first:count} steps were skipped at the start, as a scaler does. Nothing to do.",
+        "{num_skipped_first:steps were} skipped at the start, as a scaler does. Nothing to do.",
     ),
     "loss_scale_never_grows": (
         "The loss scale never grows",
-        "{num_steps:count} clean steps at {last_scale}, though it should double every {growth_interval:count}. See "
-        "that "
+        "{num_steps:clean steps} at {last_scale}, though it should double every {growth_interval:count}. See that "
         "scaler.update() is called after each step.",
     ),
     "loss_scale_under_bf16": (
@@ -82,18 +85,18 @@ TEXTS: dict[str, tuple[str, str]] = {
     # Non-finite
     "run_dead": (
         "The run is dead since step {first_bad_step:count}",
-        "All {num_steps:count} steps since are NaN or Inf and were not skipped: the weights are NaN, it will not come "
-        "back. Stop it; go back to a checkpoint from before that step. [[First seen in {names}. ]]" + _DETECT,
+        "All {num_steps:steps} since are NaN or Inf and were not skipped: the weights are NaN, it will not come back. "
+        "Stop it; go back to a checkpoint from before that step. " + _DETECT,
     ),
     "run_dead.loss_zero": (
         "The run is dead since step {first_bad_step:count}",
-        "All {num_steps:count} steps since have a norm of NaN or Inf: the weights are NaN, it will not come back. The "
-        "logged loss of 0.0 is not real; the logger put it where the loss was NaN. Stop it; go back to a checkpoint "
-        "from before that step. [[First seen in {names}. ]]" + _DETECT,
+        "All {num_steps:steps} since have a norm of NaN or Inf: the weights are NaN, it will not come back. The logged "
+        "loss of 0.0 is not real; the logger put it where the loss was NaN. Stop it; go back to a checkpoint from "
+        "before that step. " + _DETECT,
     ),
     "loss_nonfinite": (
         "The loss was NaN or Inf",
-        "On {num_steps:count} steps, first at step {first_bad_step:count}. Look at the batches of these steps.",
+        "On {num_steps:steps}, first at step {first_bad_step:count}. Look at the batches of these steps.",
     ),
     "loss_nonfinite.goes_on": (
         "The loss is NaN or Inf since step {first_bad_step:count}",
@@ -102,28 +105,38 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "nonfinite_steps": (
         "NaN or Inf in the gradients",
-        "{num_steps:count} steps ({fraction:percent}), up to {longest_streak:count} in a row. "
-        "[[First seen in {names}: look there, and at the batches of these steps. ]]" + _DETECT,
+        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. " + _LAYER + _DETECT,
     ),
     "nonfinite_steps.guarded": (
         "NaN or Inf in the gradients; these steps were skipped",
-        "{num_steps:count} steps ({fraction:percent}), up to {longest_streak:count} in a row. The weights are unhurt. "
-        "[[First seen in {names}: look there, and at the batches of these steps. ]]" + _DETECT,
+        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. The weights are unhurt. "
+        + _LAYER
+        + _DETECT,
+    ),
+    "nonfinite_steps.loss": (
+        "NaN or Inf in loss and gradients",
+        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. " + _FORWARD + _DETECT,
+    ),
+    "nonfinite_steps.loss_guarded": (
+        "NaN or Inf in loss and gradients; these steps were skipped",
+        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. The weights are unhurt. "
+        + _FORWARD
+        + _DETECT,
     ),
     "nonfinite_applied": (
         "An update with NaN or Inf was applied",
-        "On {num_steps:count} steps the gradient was not finite, yet the step was applied. Never call optimizer.step() "
+        "On {num_steps:steps} the gradient was not finite, yet the step was applied. Never call optimizer.step() "
         "beside scaler.step(optimizer), and skip steps whose gradient is not finite.",
     ),
     "steps_skipped": (
         "Many updates are skipped",
-        "{num_skipped:count} steps ({fraction:percent}) were skipped without a loss scale that would explain it, the "
-        "last {newest_streak:count} in a row. The loss may look fine meanwhile: find the inputs whose gradient is NaN "
-        "(in CTC: targets longer than their input).",
+        "{num_skipped:steps} ({fraction:percent}) were skipped without a loss scale that would explain it, the last "
+        "{newest_streak:count} in a row. The loss may look fine meanwhile: find the inputs whose gradient is NaN (in "
+        "CTC: targets longer than their input).",
     ),
     "no_gradient_steps": (
         "Steps without a gradient",
-        "On {num_steps:count} steps ({fraction:percent}) no parameter of this optimizer had a gradient. See that its "
+        "On {num_steps:steps} ({fraction:percent}) no parameter of this optimizer had a gradient. See that its "
         "parameters take part in the loss and are not frozen, and that backward comes before each step.",
     ),
 }
