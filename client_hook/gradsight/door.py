@@ -1,6 +1,5 @@
 """What users and environments give a run, checked once, at the door."""
 
-import hashlib
 import importlib.metadata
 import json
 import math
@@ -59,8 +58,9 @@ def server(address: Any) -> str:
     return str(address).rstrip("/")
 
 
-def run_id(resume: Any, *, all_ranks: bool) -> str:
-    """32 hex digits: the run that is resumed, the one the environment names, or a new one."""
+def run_id(resume: Any, *, is_shared: bool) -> str:
+    """32 hex digits: the run that is resumed, the one the environment names, or, where no other rank has to know it, a
+    new one."""
     given, source = (
         (resume, "resume") if resume is not None else (os.environ.get("GRADSIGHT_RUN_ID"), "GRADSIGHT_RUN_ID")
     )
@@ -69,27 +69,9 @@ def run_id(resume: Any, *, all_ranks: bool) -> str:
         if not re.fullmatch(r"[0-9a-f]{32}", digits):
             raise ConfigurationError(f"{source} must be a run id of 32 hex digits, got {given!r}.")
         return digits
-    if all_ranks and whole_from_environment("WORLD_SIZE", 1) > 1:
+    if is_shared:
         raise ConfigurationError("all_ranks needs one GRADSIGHT_RUN_ID that every rank knows, got none.")
     return uuid.uuid4().hex
-
-
-def attempt_id(of_run: str, *, all_ranks: bool) -> str:
-    """The launch's id: one for all its ranks, where ranks have to agree on it without talking to each other."""
-    given = os.environ.get("GRADSIGHT_ATTEMPT_ID")
-    if given:
-        return given[:64]
-    launch = [os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
-    if not all_ranks or not any(launch):
-        return uuid.uuid4().hex
-    told = "\n".join(str(part) for part in (of_run, *launch, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
-    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
-
-
-def whole_from_environment(name: str, default: int) -> int:
-    """A whole number a launcher has set; the default where it makes no sense."""
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def config(value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from gradsight import door, wire
+from gradsight import door, launch, wire
 from gradsight.errors import ConfigurationError, ServerRefusedTokenError, TransportError
 from gradsight.exporter import Exporter, Status
 from gradsight.policies import clip_coef as clip_ratio
@@ -58,7 +58,8 @@ class Run:
         all_ranks: bool = False,
         quiet: bool = False,
     ) -> None:
-        self.id = door.run_id(resume, all_ranks=all_ranks)
+        rank, world_size = launch.place()
+        self.id = door.run_id(resume, is_shared=all_ranks and world_size > 1)
         self.project = door.word("project", project)
         self.name = self.id[:8] if name is None else door.word("name", name)
         self.server = door.server(server if server is not None else os.environ.get("GRADSIGHT_SERVER", DEFAULT_SERVER))
@@ -74,7 +75,7 @@ class Run:
             tags=door.words("tags", tags),
             total_steps=door.total_steps(total_steps),
             frameworks=door.frameworks(),
-            world_size=max(1, door.whole_from_environment("WORLD_SIZE", 1)),
+            world_size=world_size,
         )
         if resume is not None:  # what the first launch said of the run stays, where this one says nothing
             record = _said(record, config=config, tags=tags, total_steps=total_steps)
@@ -85,10 +86,9 @@ class Run:
         chosen = mode or os.environ.get("GRADSIGHT_MODE") or "online"
         if chosen not in ("online", "offline", "disabled"):
             raise ConfigurationError(f"mode must be 'online', 'offline' or 'disabled', got {chosen!r}.")
-        rank = door.whole_from_environment("RANK", 0)
         if chosen == "disabled" or (rank and not all_ranks):
             return
-        attempt = Attempt(door.attempt_id(self.id, all_ranks=all_ranks), time.time(), rank)
+        attempt = Attempt(launch.new_attempt(self.id, all_ranks=all_ranks), time.time(), rank)
         if resume is None:
             record.started_at_s = attempt.started_at_s
         said = self._greet(record) if chosen == "online" else f"offline; spooling to {self.spool_dir}"

@@ -135,7 +135,7 @@ def test_ranks_beyond_zero_record_nothing_unless_asked(tmp_path: Path, monkeypat
 
 
 def test_ranks_of_one_launch_share_an_attempt_and_a_restart_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradsight.door import attempt_id
+    from gradsight.launch import attempt_id
 
     monkeypatch.setenv("MASTER_PORT", "29500")
     first = attempt_id("a" * 32, all_ranks=True)
