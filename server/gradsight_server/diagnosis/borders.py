@@ -93,6 +93,7 @@ HIGH_UPDATE_RATIO, LOW_UPDATE_RATIO = 1e-2, 1e-5  # update ÷ weight; about 1e-3
 UNDERFLOW_FRACTION = 0.5  # of scaled gradient elements that are zero [H]
 LR_MOVES = 3  # decays while nothing is applied; from LR_MOVES_MANY on it costs training [H]
 LR_MOVES_MANY = 10
+LR_JUMP_RATIO = 10.0  # from one step to the next [H]
 TURNED_EVALUATIONS = 3  # worse than the best, this often in a row, by TURNED_FRACTION [H]
 TURNED_FRACTION = 0.02
 TURNED_CLIPPING = 0.2  # change of the clip fraction over the same time [H]

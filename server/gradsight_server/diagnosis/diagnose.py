@@ -38,6 +38,7 @@ RULES: tuple[Find, ...] = (
     training.clip_not_applied,
     training.threshold_not_positive,
     training.lr_without_steps,
+    training.lr_jumped,
     training.update_ratio,
     training.validation_turned,
     recording.ranks_disagree,

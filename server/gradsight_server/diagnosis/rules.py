@@ -269,6 +269,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "info",
             "warning",
         ),
+        _rule("lr_jumped", f"the learning rate rises {b.LR_JUMP_RATIO:g} times from one step to the next", "info"),
         _rule(
             "update_ratio_unusual",
             f"median update ÷ weight above {b.HIGH_UPDATE_RATIO:g} or below {b.LOW_UPDATE_RATIO:g}",

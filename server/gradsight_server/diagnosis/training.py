@@ -77,6 +77,31 @@ def lr_without_steps(observed: Observed) -> Iterator[Found]:
     )
 
 
+def lr_jumped(observed: Observed) -> Iterator[Found]:
+    """The learning rate rose many times over at once: a wrong schedule, or a restart."""
+    lr = observed.steps.lr
+    if lr is None:
+        return
+    there = np.flatnonzero(lr.finite & (lr.values > 0))
+    values = lr.values[there]
+    if len(values) < borders.BURST_WINDOW:
+        return
+    in_use = values[:-1] >= 0.1 * np.median(values)  # a warm-up may begin with a leap from next to nothing
+    jumps = np.flatnonzero(in_use & (values[1:] >= borders.LR_JUMP_RATIO * values[:-1]))
+    if len(jumps):
+        last = int(jumps[-1])
+        yield Found(
+            code="lr_jumped",
+            severity="info",
+            evidence={
+                "at_step": observed.step_at(there[last + 1]),
+                "lr_before": float(values[last]),
+                "lr_after": float(values[last + 1]),
+            },
+            steps=spanning(observed, there[last + 1], there[-1]),
+        )
+
+
 def update_ratio(observed: Observed) -> Iterator[Found]:
     """The updates are large or small beside the weights."""
     column = observed.steps.update_ratio

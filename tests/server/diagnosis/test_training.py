@@ -48,6 +48,20 @@ def test_a_constant_learning_rate_over_skipped_steps_is_fine() -> None:
     assert "lr_moves_without_steps" not in codes(said(usual_norms(50), lr=0.1, skipped=np.ones(50)))
 
 
+@pytest.mark.parametrize(("factor", "is_found"), [(9.0, False), (11.0, True)])
+def test_a_learning_rate_that_jumps_is_mentioned(factor: float, is_found: bool) -> None:
+    lr = np.where(np.arange(200) < 150, 1e-3, factor * 1e-3)
+    found = finding(said(usual_norms(200), lr=lr), "lr_jumped")
+    assert (found is not None) == is_found
+    assert found is None or (found.severity, found.evidence["at_step"]) == ("info", 150)
+
+
+def test_a_warm_up_of_the_learning_rate_is_no_jump() -> None:
+    lr = np.minimum(1.0, np.arange(200) / 50) * 1e-3
+    lr[0] = 1e-9
+    assert "lr_jumped" not in codes(said(usual_norms(200), lr=lr))
+
+
 @pytest.mark.parametrize(("ratio", "variant"), [(9e-3, None), (2e-2, "lower"), (2e-5, None), (5e-6, "higher")])
 def test_updates_large_or_tiny_beside_the_weights_are_mentioned(ratio: float, variant: str | None) -> None:
     found = finding(said(usual_norms(), update_ratio=ratio), "update_ratio_unusual")

@@ -52,14 +52,15 @@ TEXTS: dict[str, tuple[str, str]] = {
     "loss_scale_model_nan": (
         "The model itself gives NaN",
         "The newest {newest_streak:steps were} NaN however far the scale fell[[, now {last_scale}]]. A smaller scale "
-        "cannot mend that: weights or data are bad. Look at the batch of the first bad step and go back to a "
+        "cannot mend that: weights, data or learning rate are bad. Look at the batch and the learning rate of the "
+        "first bad step and go back to a "
         "checkpoint from before. " + _DETECT,
     ),
     "loss_scale_model_nan.loss": (
         "The loss itself is NaN",
         "Since step {first_bad_step:count}. The loss is taken before scaling, so this is not the loss scale's doing: "
-        "weights or data are bad. Look at the batch of the first bad step and go back to a checkpoint from before. "
-        "" + _DETECT,
+        "weights, data or learning rate are bad. Look at the batch and the learning rate of the first bad step and "
+        "go back to a checkpoint from before. " + _DETECT,
     ),
     "loss_scale_found": (
         "The first skipped steps found the loss scale",

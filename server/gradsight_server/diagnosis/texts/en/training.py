@@ -44,6 +44,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{num_applied:updates were} applied in all. Call scheduler.step() only when the optimizer step ran: when "
         "scaler.get_scale() has not fallen.",
     ),
+    "lr_jumped": (
+        "The learning rate jumped at step {at_step:count}",
+        "From {lr_before} to {lr_after}. If nobody meant that, it explains what came after: look at the schedule.",
+    ),
     "update_ratio_unusual.high": (
         "Updates are large beside the weights",
         "The usual update is {update_ratio} of the weights; about 0.001 is common. Consider a lower learning rate.",
