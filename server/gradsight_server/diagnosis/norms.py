@@ -40,25 +40,40 @@ def _loss_is_lower(newest: Floats, before: Floats) -> bool:
 def collapsed(observed: Observed) -> Iterator[Found]:
     """The norm falls by a thousand and stays there: after a spike, the spike has killed the model."""
     rows, norms = observed.rows, observed.norms
-    least = borders.COLLAPSE_STEPS
-    if len(norms) < 2 * least or observed.norm_placeholder is not None:
+    first = _begin_of_low(norms) if observed.norm_placeholder is None else None
+    if first is None or len(norms) - first < borders.COLLAPSE_STEPS:
         return
-    above = np.flatnonzero(norms > 10 * norms[-least:].max())
-    if len(above) == 0 or len(norms) - above[-1] - 1 < least:
-        return
-    last = int(above[-1])
-    before = norms[max(0, last - borders.LEVEL_BLOCK) : last + 1]
-    usual, after = float(np.median(before)), float(np.median(norms[last + 1 :]))
-    if len(before) < 5 or usual < borders.COLLAPSE_RATIO * after:
+    before, after = norms[max(0, first - borders.LEVEL_BLOCK) : first], norms[first:]
+    usual, now = float(np.median(before)), float(np.median(after))
+    # One in ten may still twitch: a dying model does.
+    if not usual > 0 or usual < borders.COLLAPSE_RATIO * now or np.percentile(after, 90) > usual / 10:
         return
     has_spike = float(before.max()) > borders.SPIKE_RATIO * usual
+    if not has_spike and len(after) < borders.COLLAPSE_STEPS_WITHOUT_SPIKE:
+        return
     yield Found(
         code="norm_collapsed",
         severity="critical" if has_spike else "warning",
         variant="after_spike" if has_spike else "",
-        evidence={"norm_before": usual, "norm_after": after, "largest_norm": float(before.max())},
-        steps=spanning(observed, rows[last + 1], rows[-1]),
+        evidence={"norm_before": usual, "norm_after": now, "largest_norm": float(before.max())},
+        steps=spanning(observed, rows[first], rows[-1]),
     )
+
+
+def _begin_of_low(norms: Floats) -> int | None:
+    """Where the norms came down to about what they are at the end; None where they always were there."""
+    size = borders.COLLAPSE_STEPS // 2
+    num_blocks = len(norms) // size
+    if num_blocks < 4:
+        return None
+    offset = len(norms) - num_blocks * size
+    levels = np.median(norms[offset:].reshape(num_blocks, size), axis=1)
+    high = np.flatnonzero(levels > 10 * levels[-2:].max())
+    if len(high) == 0:
+        return None
+    begin = offset + int(high[-1]) * size
+    last_high = np.flatnonzero(norms[begin : begin + 2 * size] > 10 * levels[-2:].max())
+    return begin + int(last_high[-1]) + 1
 
 
 def drift(observed: Observed) -> Iterator[Found]:

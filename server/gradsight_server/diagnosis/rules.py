@@ -106,8 +106,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "norm_collapsed",
-            f"fallen by {b.COLLAPSE_RATIO:g} at once, for {b.COLLAPSE_STEPS} steps and for good; critical after a "
-            "spike",
+            f"fallen by {b.COLLAPSE_RATIO:g} at once and for good: for {b.COLLAPSE_STEPS} steps after a spike "
+            f"(critical), for {b.COLLAPSE_STEPS_WITHOUT_SPIKE} without one",
             "warning",
             "critical",
         ),

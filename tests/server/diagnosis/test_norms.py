@@ -49,10 +49,11 @@ def test_a_collapse_after_a_spike_is_critical_however_healthy_the_clip_fraction(
     assert without.severity == "warning"
 
 
-def test_a_collapse_wants_twenty_steps_and_no_way_back() -> None:
-    assert "norm_collapsed" not in codes(said(collapsing(1e-4, num_after=19)))
-    assert "norm_collapsed" in codes(said(collapsing(1e-4, num_after=20)))
-    back = collapsing(1e-4)
+@pytest.mark.parametrize(("spike", "num_after"), [(100.0, 20), (1.0, 100)])
+def test_a_collapse_wants_some_steps_and_no_way_back(spike: float, num_after: int) -> None:
+    assert "norm_collapsed" not in codes(said(collapsing(1e-4, spike=spike, num_after=num_after - 1)))
+    assert "norm_collapsed" in codes(said(collapsing(1e-4, spike=spike, num_after=num_after)))
+    back = collapsing(1e-4, spike=spike)
     back[-30:] = 1.0
     assert "norm_collapsed" not in codes(said(back))
 

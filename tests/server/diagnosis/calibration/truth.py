@@ -125,5 +125,14 @@ TRUTHS: dict[str, Truth] = {
         clipping=("too_tight", "unknown"), worst=LOUD, findings=("clip_not_applied",), why="computed, never assigned"
     ),
 }
+OTHERWISE: dict[tuple[str, int], Truth] = {
+    ("spike-kills", 2): Truth(
+        clipping=("off",),
+        worst=LOUD,
+        findings=("spikes_passed",),
+        why="this model comes back to life in the last steps: hurt, not dead. Seen at the check, corrected after it",
+    ),
+}
+"""Seeds with which a training did not go as planned."""
 NAN_LAYER = "blocks.1.fc1.weight"
 """Where the NaN of `nan-in-layer` was planted."""
