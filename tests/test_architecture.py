@@ -23,6 +23,7 @@ TORCH = (
             "*clipping",
             "scaling",
             "sampling",
+            "meshes",
             "sharding",
             "amp",
             "monitor",

@@ -1,9 +1,5 @@
-"""Gradients spread over ranks (DTensor: `fully_shard`, tensor parallelism): their true norms, by one all-reduce a mesh.
-
-Each rank measures the elements it holds. One float64 vector carries, of every layer that is spread, the sum of |g|^p
-(where p is inf the largest |g|), and beside them whether any rank has a non-finite gradient and whether any has a
-fresh one: all ranks clip by one coefficient, skip alike and move their loss scales alike. Every rank sends every
-spread layer, with or without a gradient, so that none waits for a rank that has nothing to say.
+"""Gradients spread over ranks (DTensor: `fully_shard`, tensor parallelism): what one rank holds of them, and their
+true norms, by one all-reduce a mesh.
 
 What ranks hold alike (Replicate) is counted once. Plain tensors are taken as they are, the same on every rank as
 DistributedDataParallel leaves them. Shapes: L layers of a layer set, K of them with a gradient on this rank.
@@ -13,36 +9,27 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradsight.errors import ConfigurationError, GradsightError
+from gradsight.errors import ConfigurationError
+from gradsight.meshes import complete, is_spread, meshes_of
 from gradsight.norms import layer_norms, layer_norms_on_host
 from gradsight.policies import GlobalNorm, Groups, Policy, UnitNorm
 
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor
 
-
-def is_spread(tensor: object) -> "TypeGuard[DTensor]":
-    """Whether this is a DTensor. Where nobody has imported them there are none; torch may be built without them."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-@torch.no_grad()
 def whole(value: Tensor) -> Tensor:
-    """A loss as a plain tensor. Where it is still to be summed over ranks, all of them have to ask."""
+    """A loss, detached, as a plain tensor. Where it is still to be summed over ranks, all of them have to ask."""
     full: Tensor = value.full_tensor() if is_spread(value) else value
     return full
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """What this rank holds of one step's gradients, and what the ranks together found out about them.
+    """What this rank holds of one step's gradients, and what the ranks together found out about them. (What is sampled
+    now and then, fp16 head-room say, is of this rank's part alone: ranks do not agree on when.)
 
     parameters, grads: [K] local tensors; writing to a gradient here writes to the one in `.grad`.
     norms: [K] float64, of the whole gradients as they stand; on the gradients' device.
@@ -72,7 +59,7 @@ class Sharding:
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parameters = parameters
-        self._meshes = sorted(_meshes(parameters), key=lambda mesh: mesh.num_ranks)  # the widest hears of all others
+        self._meshes = meshes_of(parameters)
         self._index: tuple[list[int], Tensor] | None = None
         self.device: torch.device = local([parameters[0]])[0].device
 
@@ -101,13 +88,15 @@ class Sharding:
             for grad, parameter in zip(grads, parameters, strict=True)
         ]
         unsettled = [layer for layer, elsewhere in zip(layers, is_elsewhere, strict=True) if elsewhere]
-        found = self._exchange(self._powers(present, local(grads), p), p, is_fresh=is_fresh, unsettled=unsettled)
+        found = complete(
+            self._meshes, self._powers(present, local(grads), p), p, is_fresh=is_fresh, unsettled=unsettled
+        )
         if unsettled:
             grads = [
                 _settled(parameter, grad) if elsewhere else grad
                 for parameter, grad, elsewhere in zip(parameters, grads, is_elsewhere, strict=True)
             ]
-            found = self._exchange(self._powers(present, local(grads), p), p, is_fresh=is_fresh)
+            found = complete(self._meshes, self._powers(present, local(grads), p), p, is_fresh=is_fresh)
         total = _root(found.powers.amax() if math.isinf(p) else found.powers.sum(), p)
         return Shards(
             self,
@@ -120,7 +109,7 @@ class Sharding:
         )
 
     def _norms(self, present: list[int] | None, tensors: Sequence[Tensor], p: float) -> Tensor:
-        found = self._exchange(self._powers(present, tensors, p), p)
+        found = complete(self._meshes, self._powers(present, tensors, p), p)
         return _root(self._of_present(present, found.powers), p)
 
     def _powers(self, present: list[int] | None, tensors: Sequence[Tensor], p: float) -> Tensor:
@@ -137,98 +126,12 @@ class Sharding:
         return powers.new_zeros(len(self._parameters)).index_copy(0, self._index_of(present, powers.device), powers)
 
     def _of_present(self, present: list[int] | None, values: Tensor) -> Tensor:
-        return values if present is None else values[self._index_of(present, values.device)]
+        return values if present is None else values.index_select(0, self._index_of(present, values.device))
 
     def _index_of(self, present: list[int], device: torch.device) -> Tensor:
         if self._index is None or self._index[0] != present or self._index[1].device != device:
             self._index = (present, torch.tensor(present, dtype=torch.long, device=device))
         return self._index[1]
-
-    def _exchange(
-        self, powers: Tensor, p: float, *, is_fresh: bool = False, unsettled: Sequence[int] = ()
-    ) -> "_Exchanged":
-        """Complete the powers [L]; one all-reduce a mesh. Nothing waits for a device, save where layers are unsettled:
-        then every rank must have the same ones, as they are about to be summed together."""
-        is_max = math.isinf(p)
-        bad = torch.where(powers.isfinite().all(), 0.0, math.inf).to(powers.dtype)
-        fresh = torch.full_like(bad, float(is_fresh))
-        for mesh in self._meshes:
-            index, weights = mesh.on(powers.device)
-            own = powers[index] if is_max else powers[index] * weights
-            key = float(sum(layer + 1 for layer in unsettled if layer in mesh.layers))
-            keys = (key, -key) if is_max else (key, key * key)
-            said = torch.stack([bad, fresh, *(torch.full_like(bad, value) for value in keys)])
-            heard = mesh.all_reduce(torch.cat((own, said)), is_max=is_max)
-            powers = powers.index_copy(0, index, heard[: len(own)])
-            bad, fresh, *sums = heard[len(own) :].unbind()
-            if key and not _agree(*map(float, sums), num_ranks=1 if is_max else mesh.num_ranks):
-                raise GradsightError(
-                    "gradients that are still to be summed over ranks (Partial) must be there on all of them alike, "
-                    f"got other ones than on this rank, which has {len(unsettled)}."
-                )
-        return _Exchanged(powers, bad, fresh)
-
-
-class _Exchanged(NamedTuple):
-    """powers: [L]. bad: 0-dim, inf where any rank has something non-finite, else 0. fresh: 0-dim, above 0 where any
-    rank has a fresh gradient."""
-
-    powers: Tensor
-    bad: Tensor
-    fresh: Tensor
-
-
-class _Mesh:
-    """The spread layers of one mesh and the process groups their parts lie on.
-
-    Parts that several ranks hold alike are weighted by one over their number, so that a sum counts them once.
-    """
-
-    def __init__(self, mesh: "DeviceMesh", layers: dict[int, Any]) -> None:
-        dims = [dim for dim in range(mesh.ndim) if mesh.size(dim) > 1]
-        split = [dim for dim in dims if any(not placements[dim].is_replicate() for placements in layers.values())]
-        distributed = sys.modules["torch.distributed"]
-        if len(split) > 1 and mesh.size() == distributed.get_world_size():
-            self._groups = [distributed.group.WORLD]  # one all-reduce instead of one a dimension
-        else:
-            dims = split or dims
-            self._groups = [mesh.get_group(dim) for dim in dims]
-        self.layers = frozenset(layers)
-        self.num_ranks = math.prod(mesh.size(dim) for dim in dims)
-        self._device_type = mesh.device_type
-        self._all_reduce, self._op = distributed.all_reduce, distributed.ReduceOp
-        self._weights = {
-            layer: 1.0 / math.prod(mesh.size(dim) for dim in dims if placements[dim].is_replicate())
-            for layer, placements in layers.items()
-        }
-        self._on: tuple[Tensor, Tensor] | None = None
-
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Indices and weights of its layers."""
-        if self._on is None or self._on[0].device != device:
-            weights = torch.tensor(list(self._weights.values()), dtype=torch.float64, device=device)
-            self._on = (torch.tensor(list(self._weights), dtype=torch.long, device=device), weights)
-        return self._on
-
-    def all_reduce(self, values: Tensor, *, is_max: bool) -> Tensor:
-        """The sum or the largest of all ranks' values, NaN where any has one (which a backend's MAX may lose)."""
-        vector = torch.cat((values.where(~values.isnan(), math.inf), values.isnan().double())) if is_max else values
-        sent = vector.to(self._device_type)
-        for group in self._groups:
-            self._all_reduce(sent, self._op.MAX if is_max else self._op.SUM, group=group)
-        heard = sent.to(values.device)
-        return heard[: len(values)].where(heard[len(values) :] == 0, math.nan) if is_max else heard
-
-
-def _meshes(parameters: Sequence[Tensor]) -> list[_Mesh]:
-    """The meshes of more than one rank that this rank is part of, in the order of their first layers."""
-    found: dict[DeviceMesh, dict[int, Any]] = {}
-    for layer, parameter in enumerate(parameters):
-        if is_spread(parameter):
-            mesh = parameter.device_mesh
-            if mesh.size() > 1 and mesh.get_coordinate() is not None:
-                found.setdefault(mesh, {})[layer] = parameter.placements
-    return [_Mesh(mesh, layers) for mesh, layers in found.items()]
 
 
 @torch.no_grad()
@@ -247,11 +150,6 @@ def _settled(parameter: Any, grad: Any) -> Tensor:
 
 def _root(powers: Tensor, p: float) -> Tensor:
     return powers if math.isinf(p) else powers.sqrt() if p == 2.0 else powers.pow(1.0 / p)
-
-
-def _agree(total: float, other: float, *, num_ranks: int) -> bool:
-    """Whether all ranks said the same number: from sum and sum of squares, or from largest and minus the smallest."""
-    return total == -other if num_ranks == 1 else math.isclose(total * total, num_ranks * other, rel_tol=1e-9)
 
 
 def _is_on_one_gpu(tensors: Sequence[Tensor]) -> bool:
@@ -280,7 +178,7 @@ def refuse(policy: Policy | None, names: Sequence[str], parameters: Sequence[Ten
             of_group = [index for index, name in enumerate(names) if policy.pattern_of(name) == pattern]
             if isinstance(part, GlobalNorm) and part.norm_type != 2.0 and any(map(is_spread, parameters)):
                 raise ConfigurationError(
-                    f"clip must have norm_type 2 in each of its groups when gradients are spread over ranks, "
+                    "clip must have norm_type 2 in each of its groups when gradients are spread over ranks, "
                     f"got {part} for {pattern!r}."
                 )
             refuse(part, [names[index] for index in of_group], [parameters[index] for index in of_group])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from torch.optim import SGD
 import gradsight
 from gradsight.errors import ConfigurationError, GradsightError
 from gradsight.sharding import Sharding
+from gradsight.transport import MemoryTransport, send_spooled
+from tests.client.conftest import rows
 from tests.client.distributed.ranks import Ranks
 from tests.client.distributed.recipes import Trained, full_parameters, note
 
@@ -162,6 +165,44 @@ def test_no_gradient_anywhere_is_no_gradient_everywhere(two_ranks: Ranks) -> Non
     for trained in two_ranks(stepped, EXPERTS, None, {rank: list(EXPERTS) for rank in range(2)}):
         assert trained.norms == [None]
         assert trained.skipped == [True]
+
+
+def with_bad_element(where: str, bad: float, norm_type: float, folder: Path) -> Trained:
+    """One element that is not finite, on rank 1 alone; the step is recorded."""
+    model = model_of({**EXPERTS, "plain": ((2,), None, [])})
+    if distributed.get_rank() == 1:
+        grad = model[where].grad
+        assert grad is not None
+        (grad.to_local() if isinstance(grad, DTensor) else grad).view(-1)[0] = bad
+    trained = Trained()
+    clip = gradsight.GlobalNorm(1.0, norm_type)
+    with gradsight.Run(spool_dir=folder, mode="offline", quiet=True) as run:
+        optimizer = SGD(model.values(), lr=1.0, foreach=False)
+        note(trained, gradsight.Monitor(model.items(), optimizer, run=run, clip=clip).step())
+    return trained
+
+
+@pytest.mark.parametrize("norm_type", [2.0, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_on_one_rank_is_named_on_all(
+    bad: float, norm_type: float, two_ranks: Ranks, tmp_path: Path
+) -> None:
+    for trained in two_ranks(with_bad_element, "expert 2", bad, norm_type, tmp_path):
+        assert trained.skipped == [True]
+        assert [str(norm) for norm in trained.norms] == [str(bad)]
+        assert [str(norm) for norm in trained.layer_norms[0] if not math.isfinite(norm)] == [str(bad)]
+    transport = MemoryTransport()
+    send_spooled(tmp_path, transport)
+    recorded = rows(transport)
+    assert recorded["num_nonfinite_layers"] == [1]
+    assert recorded["first_nonfinite_layer"] == ["expert 2"]
+    assert recorded["nonfinite_kind"] == [str(bad)]
+
+
+def test_all_ranks_skip_where_a_plain_gradient_is_not_finite_on_one(two_ranks: Ranks, tmp_path: Path) -> None:
+    for norm_type in (2.0, math.inf):
+        for trained in two_ranks(with_bad_element, "plain", math.nan, norm_type, tmp_path):
+            assert trained.skipped == [True]
 
 
 def scales_of_uneven_ranks() -> list[float | None]:
