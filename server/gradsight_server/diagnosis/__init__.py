@@ -11,6 +11,7 @@ from gradsight_server.diagnosis.inputs import (
     RangeFacts,
     StreamSteps,
 )
+from gradsight_server.diagnosis.whatif import WhatIf, what_if, what_if_from_histogram
 
 __all__ = [
     "SEVERITIES",
@@ -24,5 +25,8 @@ __all__ = [
     "RangeFacts",
     "Severity",
     "StreamSteps",
+    "WhatIf",
     "diagnose",
+    "what_if",
+    "what_if_from_histogram",
 ]

@@ -64,6 +64,8 @@ COLLAPSED_STREAK = 10  # [H]
 COLLAPSED_SCALE = 1.0  # below it scaling makes gradients smaller: too many non-finite values [P]
 COLLAPSING_RATIO = 16.0  # four halvings net, in 100 steps or quarter by quarter [H]
 MODEL_NAN_LOSSES = 5  # non-finite losses in a row: the loss is taken before scaling, so it isn't the scale's [F]
+INITIAL_SCALES = (2.0**15, 2.0**16, 2.0**32)  # Keras; torch, Apex and DeepSpeed; Megatron [F]
+USUAL_GROWTH_INTERVAL = 2000  # torch's [F]
 NEVER_GROWS_INTERVALS = 2  # clean growth intervals without growth [H]
 
 # Non-finite

@@ -117,6 +117,8 @@ def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Sev
         return "unknown", "info", "no_norm"
     if not observed.has_enough:
         return "unknown", "info", "few"
+    if not observed.judged_norms.any():
+        return "unknown", "info", "no_norm"  # zeros throughout, which norms.py explains
     if figures.fraction is None:
         return "unknown", "info", "no_threshold"
     if figures.fraction < borders.INACTIVE_BELOW:

@@ -63,8 +63,8 @@ NO_BASIS = frozenset(
 FOLDED = {
     "loss_nonfinite": ("run_dead", "loss_scale_model_nan", "nonfinite_steps"),
     "no_signal_steps": ("norm_collapsed",),
+    "clipping_unknown": ("norm_not_recorded",),
     "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
-    "norm_maybe_times_scale": ("norm_exploding",),
     "steps_skipped": ("loss_scale_model_nan",),
 }
 """code → findings that say the same and more."""

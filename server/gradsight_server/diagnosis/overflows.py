@@ -14,7 +14,9 @@ from gradsight_server.diagnosis.levels import longest_streak, trailing_streak, u
 from gradsight_server.diagnosis.observed import Observed
 
 RESTART_RATIO = 4.0
-"""A scale that jumps up by so much at once was set anew: a scaler doubles."""
+"""A scale that jumps up by so much at once was set anew, since a scaler doubles; or it was not recorded meanwhile."""
+RESTART_SKIPS, RESTART_STEPS = 3, 10
+"""So many skips within so many steps of the jump tell a scale that was set anew from one that had grown unseen."""
 
 FELL_RATIO = 0.75
 """A scaler halves; a mean over an epoch may sink by less and says nothing of a single step."""
@@ -83,7 +85,8 @@ class Overflows:
         """Skips that belong to a first burst, and whether such a burst has gone on for too long."""
         searching = np.zeros(len(self.skips), dtype=np.bool_)
         jumps = np.flatnonzero(self.scale[1:] >= RESTART_RATIO * self.scale[:-1]) + 1
-        starts = [0, *jumps.tolist()] if self.observed.is_from_start else jumps.tolist()
+        restarts = [jump for jump in jumps.tolist() if self.skips[jump : jump + RESTART_STEPS].sum() >= RESTART_SKIPS]
+        starts = [0, *restarts] if self.observed.is_from_start else restarts
         ran_out = False
         for first, last in pairwise([*starts, len(self.skips)]):
             burst = self._burst(first, last)

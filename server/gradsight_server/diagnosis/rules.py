@@ -124,9 +124,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _rule("loss_scale_unknown", "neither a scale nor a precision is recorded", "ok"),
         _rule(
             "loss_scale_static",
-            f"a fixed scale; warning from {b.THRASHING_STREAK} skips in a row or above {b.SKIP_RATE:.1%}, "
-            "critical from "
-            f"{b.COLLAPSED_STREAK} in a row",
+            "a fixed scale, or one that never moves (a scaler's initial value may stand still for "
+            f"{b.NEVER_GROWS_INTERVALS * b.USUAL_GROWTH_INTERVAL:,} steps); warning from {b.THRASHING_STREAK} skips in "
+            f"a row or above {b.SKIP_RATE:.1%}, critical from {b.COLLAPSED_STREAK} in a row",
             "ok",
             "warning",
             "critical",

@@ -41,7 +41,7 @@ def _verdict(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, 
         return ("not_used" if known_off else "unknown"), "ok", ""
     if _loss_is_lost(observed):
         return "model_nan", "critical", "loss"
-    if overflows.kind == "static" or (overflows.kind == "unknown" and not overflows.skips.any()):
+    if overflows.kind == "static" or (overflows.kind == "unknown" and _stands_still(observed, overflows)):
         return "static", *_static(overflows)
     return _dynamic(observed, overflows)
 
@@ -50,6 +50,14 @@ def _loss_is_lost(observed: Observed) -> bool:
     """The newest losses are all non-finite: no scale can mend that."""
     loss = observed.steps.loss
     return loss is not None and trailing_streak(loss.nonfinite) >= borders.MODEL_NAN_LOSSES
+
+
+def _stands_still(observed: Observed, overflows: Overflows) -> bool:
+    """Whether a scale that never moved is a fixed one, rather than a scaler's that has not had to move yet."""
+    if overflows.skips.any() or not overflows.has_scale:
+        return False
+    as_begun = float(overflows.scale[0]) in borders.INITIAL_SCALES
+    return not as_begun or observed.num_rows > borders.NEVER_GROWS_INTERVALS * borders.USUAL_GROWTH_INTERVAL
 
 
 def _static(overflows: Overflows) -> tuple[Severity, str]:

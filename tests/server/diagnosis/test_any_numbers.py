@@ -147,6 +147,11 @@ def test_a_constant_norm_bears_no_recommendation(norm: float) -> None:
     assert answer.clipping.recommended_max_norm is None
 
 
+def test_norms_that_are_all_zero_are_unknown() -> None:
+    answer = said(np.zeros(200), loss=np.ones(200), max_norm=1.0)
+    assert (answer.clipping.verdict, answer.severity) == ("unknown", "warning")
+
+
 def test_norms_that_are_all_nan_are_unknown() -> None:
     answer = said(np.full(200, np.nan), max_norm=1.0)
     assert answer.clipping.verdict == "unknown"

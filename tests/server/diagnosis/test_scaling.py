@@ -145,6 +145,21 @@ def test_a_fixed_scale_is_judged_by_its_overflows() -> None:
     assert "Lower it by 16" in high.loss_scaling.advice
 
 
+@pytest.mark.parametrize(
+    ("scale", "num_steps", "verdict"),
+    [(12.0, 500, "static"), (1024.0, 500, "static"), (65536.0, 500, "healthy"), (65536.0, 4001, "static")],
+)
+def test_a_scale_that_never_moves_and_nobody_explains(scale: float, num_steps: int, verdict: str) -> None:
+    assert said(usual_norms(num_steps), loss_scale=scale).loss_scaling.verdict == verdict
+
+
+def test_a_scale_that_has_grown_unseen_is_no_new_search() -> None:
+    scale = np.concatenate([[65536.0, 65536.0, 32768.0, 4096.0], np.full(996, 2048.0)])
+    scale[990:] = 32768.0  # the log names the scale only where it overflows
+    flags = skips(1000, range(3), range(990, 992))
+    assert said(usual_norms(), loss_scale=scale, skipped=flags).loss_scaling.verdict == "healthy"
+
+
 def test_a_scale_that_does_not_grow_in_two_intervals_is_mentioned() -> None:
     about = context(precision="fp16", scaler=DYNAMIC)
     for num_steps, is_said in ((200, False), (202, True)):
