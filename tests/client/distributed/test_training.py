@@ -70,6 +70,9 @@ def test_shards_of_tensor_parallel_layers_are_counted_once(four_ranks: Ranks) ->
 def test_the_order_that_never_waits_for_a_device_is_as_right(kind: Kind, optimizer: str, two_ranks: Ranks) -> None:
     recipe = Recipe(optimizer=optimizer)
     assert_equal(two_ranks(hooked, recipe, kind, "device"), plain_on_joint_batch(recipe))
+    for clip in ("unit_norm(0.05)", 'groups("0.*": value(0.02), "*": tensor_norm(0.1))'):
+        recipe = Recipe(optimizer=optimizer, clip=clip)
+        assert_equal(two_ranks(hooked, recipe, kind, "device"), hooked(recipe))
 
 
 def test_sharded_gradients_cost_one_all_reduce_and_plain_ones_none(two_ranks: Ranks) -> None:
