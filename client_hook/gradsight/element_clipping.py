@@ -92,6 +92,5 @@ def _unit_norms(tensor: Tensor) -> Tensor:
 def _coalesced_values_(grad: Tensor) -> Tensor:
     """The values of a sparse gradient, after merging its duplicates in place: what clipping by element is about."""
     if not grad.is_coalesced():
-        merged = grad.coalesce()
-        grad.set_(merged.indices(), merged.values(), merged.shape)  # type: ignore[call-overload]
+        grad.copy_(grad.coalesce())
     return grad._values()

@@ -83,7 +83,8 @@ def test_sparse_complex_and_empty_gradients_are_sampled_with_the_others(run: gra
     named = [(f"layer{index}", parameter) for index, parameter in enumerate(parameters)]
     monitor = gradsight.Monitor(named, optimizer, run=run, precision="fp16", loss_scale=1.0)
     monitor.backward(loss_with(parameters, [torch.zeros(4, 2), torch.zeros(2), torch.zeros(0, 3), torch.ones(2)]))
-    parameters[0].grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), [[2.0, 1e-9], [2.0, 0.0]], (4, 2), check_invariants=True)
+    twice, values = torch.tensor([[1, 1]]), torch.tensor([[2.0, 1e-9], [2.0, 0.0]])
+    parameters[0].grad = torch.sparse_coo_tensor(twice, values, (4, 2), check_invariants=True)
     monitor.step()
     recorded = rows(sent(run))
     assert recorded["headroom_log2"] == [math.log2(65504 / 4)]
