@@ -143,7 +143,7 @@ def _clipping(observed: Observed, codes: set[str], lang: str) -> tuple[Clipping,
         verdict=verdict,
         severity=shown.severity,
         clip_fraction=figures.fraction,
-        median_clip_coef=figures.median_coef,
+        median_clip_coef=_number(figures.median_coef),
         norm=_norm_figures(observed),
         recommended_max_norm=recommended,
         advice=_text(shown, lang).advice,
@@ -155,13 +155,14 @@ def _clipping(observed: Observed, codes: set[str], lang: str) -> tuple[Clipping,
 def _norm_figures(observed: Observed) -> NormFigures:
     facts = observed.facts
     if len(observed.rows) == 0:
-        return NormFigures(max=facts.largest_norm if facts else None)
+        return NormFigures(max=_number(facts.largest_norm) if facts else None)
     judged = observed.judged_norms if len(observed.judged) else observed.norms
     p50, p90, p99 = np.percentile(judged, (50, 90, 99)).tolist()
     largest = float(observed.norms.max())
     if facts is not None and facts.largest_norm is not None:
         largest = max(largest, facts.largest_norm)
-    return NormFigures(p50=p50, p90=p90, p99=p99, max=largest, last=float(observed.norms[-1]))
+    last = float(observed.norms[-1])
+    return NormFigures(p50=_number(p50), p90=_number(p90), p99=_number(p99), max=_number(largest), last=last)
 
 
 def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[LossScaling, list[Found]]:
@@ -181,11 +182,16 @@ def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[
         num_skipped=num_skipped,
         skip_rate=num_skipped / num_steps if num_steps else None,
         last_scale=float(scale[-1]) if overflows.has_scale else None,
-        min_scale=smallest,
+        min_scale=_number(smallest),
         advice=_text(found, lang).advice,
     )
     said = [found] if found.severity != "ok" else []
     return section, [*said, *scaling.scale_found(observed, overflows, verdict)]
+
+
+def _number(value: float | None) -> float | None:
+    """As JSON can carry it: interpolating between huge numbers may overflow."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _text(found: Found, lang: str) -> Text:

@@ -117,7 +117,7 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     st.builds(
         Given,
@@ -145,6 +145,20 @@ def test_a_constant_norm_bears_no_recommendation(norm: float) -> None:
     answer = said(np.full(200, norm), max_norm=2 * norm)
     assert answer.clipping.norm.p50 == pytest.approx(norm)
     assert answer.clipping.recommended_max_norm is None
+
+
+@pytest.mark.parametrize("max_norm", ODD, ids=str)
+@pytest.mark.parametrize("other", ODD, ids=str)
+def test_the_hugest_and_tiniest_numbers_have_an_answer(max_norm: float, other: float) -> None:
+    norms = np.tile([1.7e308, other, 5e-324, 1.0], 60)
+    plain(
+        said(
+            norms,
+            max_norm=max_norm,
+            loss_scale=np.abs(other),
+            about=Context(record=wire.StreamRecord(precision="fp16")),
+        )
+    )
 
 
 def test_norms_that_are_all_zero_are_unknown() -> None:

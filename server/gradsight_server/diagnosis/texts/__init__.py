@@ -63,7 +63,7 @@ class Figure(float):
         if spec == "count":
             return f"{round(float(self)):,}"
         if spec == "inverse":
-            return _plain(1 / float(self)) if self > 0 else "an unknown number"
+            return format(Figure(1 / float(self) if self else math.inf))
         return _counted(round(float(self)), spec) if spec else _plain(float(self))
 
 
