@@ -8,11 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
-from gradsight_server.api import docs, figures, health, ingest, live, login, pages, runs, series
+from gradsight_server.api import diagnosis, docs, figures, health, ingest, live, login, pages, runs, series
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.auth import Door, Token
 from gradsight_server.hosts import Hosts
+from gradsight_server.judging import VerdictKeeper
 from gradsight_server.live import LiveHub
 from gradsight_server.meters import Meters
 from gradsight_server.schemas import ErrorAnswer
@@ -49,7 +50,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.token = Token(settings.secret) if settings.secret else None
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
-    for room in (runs, ingest, series, figures, live):
+    for room in (runs, ingest, series, figures, diagnosis, live):
         app.include_router(room.router, prefix=API)
     for room in (health, login, docs, pages):
         app.include_router(room.router)
@@ -69,14 +70,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     database: Database = app.state.database
     app.state.live = hub = LiveHub(database)
     app.state.figure_cache = FigureCache()
+    app.state.diagnosis_cache = FigureCache()
+    app.state.verdicts = verdicts = VerdictKeeper(database)
     try:
         await hub.start()
+        await asyncio.to_thread(verdicts.start)
         app.state.meters.watch(queue_depth=lambda: database.queue_depth, subscribers=lambda: hub.num_subscribers)
         warm_up = asyncio.create_task(asyncio.to_thread(app.state.page_files.warm_up))
         yield
         await warm_up
     finally:
         await hub.close()
+        await asyncio.to_thread(verdicts.close)
         await asyncio.to_thread(database.close)
 
 

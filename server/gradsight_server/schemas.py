@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from gradsight import wire
 
 Values = list[float | None]
+SeverityName = Literal["ok", "info", "warning", "critical"]
 
 
 class Shape(BaseModel):
@@ -48,6 +49,50 @@ class LastValues(Shape):
     loss_scale: float | None
 
 
+class ClippingInBrief(Shape):
+    verdict: Literal["off", "unknown", "inactive", "healthy", "firm", "too_tight", "too_loose"]
+    severity: SeverityName
+    stream: str
+    """The stream this is said of: of several, the one that is worst off."""
+
+
+class LossScalingInBrief(Shape):
+    verdict: Literal[
+        "not_used",
+        "unknown",
+        "static",
+        "warming_up",
+        "healthy",
+        "thrashing",
+        "collapsing",
+        "collapsed",
+        "model_nan",
+    ]
+    severity: SeverityName
+    stream: str
+
+
+class NonFiniteInBrief(Shape):
+    num_steps: int
+    severity: SeverityName
+
+
+class WorstFinding(Shape):
+    code: str
+    severity: SeverityName
+    stream: str
+
+
+class RunVerdict(Shape):
+    """What the diagnosis says of the newest steps, a moment ago."""
+
+    clipping: ClippingInBrief
+    loss_scaling: LossScalingInBrief
+    nonfinite: NonFiniteInBrief
+    worst: WorstFinding | None
+    """The finding that makes the run's severity."""
+
+
 class RunSummary(Counts):
     """A run in brief. Counts are over all streams; the last step and its values are of `main`, or the first stream."""
 
@@ -67,6 +112,10 @@ class RunSummary(Counts):
     last_step: int | None
     steps_per_s: float | None
     last: LastValues
+    verdict: RunVerdict | None
+    """None until the run was first judged."""
+    severity: SeverityName | None
+    """Of the worst that was found."""
 
 
 class StreamDetail(Counts):

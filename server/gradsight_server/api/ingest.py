@@ -11,6 +11,7 @@ from gradsight_server.api.body import read_record
 from gradsight_server.api.openapi import answer_of, body_of
 from gradsight_server.api.services import DatabaseHere, RunId
 from gradsight_server.errors import ServerBusyError
+from gradsight_server.judging import VerdictKeeper
 from gradsight_server.meters import Meters
 from gradsight_server.store.ingest import ingest
 
@@ -62,6 +63,8 @@ async def post_batch(
     answer = await asyncio.wrap_future(
         database.write(lambda conn: ingest(conn, run_id, stream, batch, now_s=now_s, flush_after_s=pause_s))
     )
+    verdicts: VerdictKeeper = request.app.state.verdicts
+    verdicts.note(run_id)
     meters: Meters = request.app.state.meters
     meters.ingested_steps.inc(answer.accepted_steps)
     meters.ingested_bytes.inc(num_bytes)

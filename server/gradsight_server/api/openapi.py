@@ -8,9 +8,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from gradsight import wire
+from gradsight_server.diagnosis import Diagnosis
+from gradsight_server.diagnosis.whatif import WhatIf
 from gradsight_server.schemas import RunPatch
 
-RECORDS = (wire.RunRecord, wire.Batch, wire.Answer, RunPatch)
+RECORDS = (wire.RunRecord, wire.Batch, wire.Answer, RunPatch, Diagnosis, WhatIf)
 SCHEMA_REF = "#/components/schemas/{name}"
 DESCRIPTION = """\
 Runs, their steps and figures. Where the server was started with a token, send `Authorization: Bearer …`.
@@ -32,6 +34,12 @@ def answer_of(record: type[msgspec.Struct]) -> dict[str, Any]:
     """What documents an answer that msgspec writes."""
     content = body_of(record)["requestBody"]["content"]
     return {"description": (record.__doc__ or "").splitlines()[0], "content": content}
+
+
+def json_of(record: type[msgspec.Struct], description: str) -> dict[str, Any]:
+    """What documents an answer that is JSON only."""
+    content = body_of(record)["requestBody"]["content"]
+    return {"description": description, "content": {wire.CONTENT_TYPE_JSON: content[wire.CONTENT_TYPE_JSON]}}
 
 
 def describe(app: FastAPI, *, has_token: bool) -> dict[str, Any]:

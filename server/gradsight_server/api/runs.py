@@ -11,6 +11,7 @@ from gradsight_server.api.answers import Json
 from gradsight_server.api.body import read_record
 from gradsight_server.api.openapi import body_of
 from gradsight_server.api.services import DatabaseHere, LiveHere, RunId
+from gradsight_server.judging import VerdictKeeper
 from gradsight_server.schemas import RunDetail, RunPage, RunPatch, RunSummary
 from gradsight_server.store import runs
 from gradsight_server.store.database import Database
@@ -63,6 +64,8 @@ async def put_run(request: Request, database: DatabaseHere, run_id: RunId) -> Js
     record, _ = await read_record(request, wire.RunRecord, empty=wire.RunRecord())
     now_s = time.time()
     await asyncio.wrap_future(database.write(lambda conn: runs.put_run(conn, run_id, record, now_s=now_s)))
+    verdicts: VerdictKeeper = request.app.state.verdicts
+    verdicts.note(run_id)
     return Json(await asyncio.to_thread(_summary, database, run_id))
 
 

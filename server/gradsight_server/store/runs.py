@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import ColumnElement, Connection, Text, cast, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Text, cast, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gradsight import wire
@@ -16,6 +16,8 @@ from gradsight_server.store.summaries import counts, last_values, run_summaries,
 
 STATUSES = ("running", "finished", "failed")
 SORTS: dict[str, type] = {"started_at_s": float, "last_seen_s": float, "name": str, "project": str}
+SEVERITY = "severity"
+"""Sorts unhealthy runs first, the newest first among equals; with '-' the other way round."""
 MAX_LIMIT = 500
 _FIELDS = tuple(name for name in wire.RunRecord.__struct_fields__ if name != "streams")
 _RUN_ID = re.compile("[0-9a-f]{32}")
@@ -69,19 +71,15 @@ def list_runs(
     Args:
         status: running, finished, failed, or archived; archived runs are listed only then.
         tag, q: a tag, a part of the name, project or id; upper and lower case are one.
-        sort: one of SORTS, with "-" before it for falling order.
+        sort: one of SORTS, with "-" before it for falling order; or SEVERITY.
     """
-    name = sort.removeprefix("-")
-    if name not in SORTS:
-        raise InvalidRequestError(f"sort must be one of {', '.join(SORTS)}, with or without '-', got {sort!r}.")
+    order, kinds, descending = _order(sort)
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, got {limit!r}.")
-    order = (runs.c[name], runs.c.run_id)
     query = select(*order).where(*_filters(project, status, tag, q)).limit(limit + 1)
-    query = query.order_by(*(column.desc() for column in order) if sort.startswith("-") else order)
+    query = query.order_by(*(column.desc() for column in order) if descending else order)
     if cursor is not None:
-        key = cursors.decode(cursor, SORTS[name], str)
-        query = query.where(cursors.after(order, key, descending=sort.startswith("-")))
+        query = query.where(cursors.after(order, cursors.decode(cursor, *kinds), descending=descending))
     rows = conn.execute(query).all()
     summaries = run_summaries(conn, [row.run_id for row in rows[:limit]], now_s=now_s)
     return {
@@ -186,6 +184,18 @@ def _as_json(value: Any, name: str) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"{name} must be what JSON can carry: {error}.") from None
+
+
+def _order(sort: str) -> tuple[tuple[ColumnElement[Any], ...], tuple[type, ...], bool]:
+    """The columns a list is sorted by, their types, and whether they fall."""
+    name = sort.removeprefix("-")
+    if name == SEVERITY:
+        not_judged = func.coalesce(runs.c.severity, -1)
+        return (not_judged, runs.c.started_at_s, runs.c.run_id), (int, float, str), not sort.startswith("-")
+    if name not in SORTS:
+        known = ", ".join((*SORTS, SEVERITY))
+        raise InvalidRequestError(f"sort must be one of {known}, with or without '-', got {sort!r}.")
+    return (runs.c[name], runs.c.run_id), (SORTS[name], str), sort.startswith("-")
 
 
 def _filters(project: str | None, status: str | None, tag: str | None, q: str | None) -> list[ColumnElement[bool]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
+from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store.models import runs, streams
 
@@ -60,6 +61,11 @@ def last_values(last: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: last.get(name) for name in LAST_COLUMNS}
 
 
+def shown_verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The verdict without what only its keeper needs; None before the run was first judged."""
+    return None if verdict is None else {name: part for name, part in verdict.items() if name != "told"}
+
+
 def _summary(run: Row[Any], rows: Sequence[Row[Any]], now_s: float) -> dict[str, Any]:
     shown = next((row for row in rows if row.stream == "main"), rows[0] if rows else None)
     last = shown.last if shown is not None else {}
@@ -87,4 +93,6 @@ def _summary(run: Row[Any], rows: Sequence[Row[Any]], now_s: float) -> dict[str,
         **counts(rows),
         "steps_per_s": steps_per_s,
         "last": last_values(last),
+        "verdict": shown_verdict(run.verdict),
+        "severity": None if run.severity is None else SEVERITIES[run.severity],
     }

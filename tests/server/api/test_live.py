@@ -27,6 +27,7 @@ def live_server(tmp_path: Path) -> Iterator[Running]:
     with running(tmp_path) as server:
         server.put()
         server.send({"step": [0, 1], "loss": [3.0, 2.0]})
+        wait_until(lambda: server.get(f"runs/{RUN}")["verdict"] is not None)  # it comes as a change of its own
         settled(server)
         yield server
 

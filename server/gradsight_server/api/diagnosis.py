@@ -1,0 +1,138 @@
+"""The diagnosis of a stream over REST, and what another clipping policy would have done to its norms."""
+
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+
+from gradsight.errors import ConfigurationError
+from gradsight.policies import GlobalNorm, parse_policy
+from gradsight.thresholds import Threshold
+from gradsight_server.api.answers import Json
+from gradsight_server.api.figure_cache import FigureCache
+from gradsight_server.api.openapi import json_of
+from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, LiveHere, RunId, StreamName
+from gradsight_server.diagnosis import Diagnosis, diagnose
+from gradsight_server.diagnosis.texts import CATALOGUES
+from gradsight_server.diagnosis.whatif import MAX_REPLAYED, WhatIf, what_if, what_if_from_histogram
+from gradsight_server.errors import InvalidRequestError
+from gradsight_server.store.evidence import evidence
+from gradsight_server.store.norms import newest_norms, norm_histogram, shown_segments
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gradsight_server.store.views import Segment
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["diagnosis"])
+
+MAX_EXACT = 50_000
+"""A fixed threshold is held against so many of the newest norms one by one; against more, by their histogram."""
+
+_replaying = threading.Semaphore(1)
+"""A moving threshold goes from norm to norm in Python, for up to a second: one at a time, so that the rest goes on."""
+
+
+@router.get("/diagnosis", responses={200: json_of(Diagnosis, "Verdicts and findings.")})
+def get_diagnosis(
+    request: Request,
+    database: DatabaseHere,
+    live: LiveHere,
+    run_id: RunId,
+    stream: StreamName = "main",
+    attempt: AttemptNumber = None,
+    first_step: Bound = None,
+    last_step: Bound = None,
+    lang: Annotated[str, Query(max_length=16)] = "en",
+) -> Json:
+    """Verdicts on clipping and loss scale, non-finite bursts, layers, and findings with numbers and advice.
+
+    Judged are the newest steps of the range; counts and extremes are those of all of it.
+    """
+    if lang not in CATALOGUES:
+        raise InvalidRequestError(f"lang must be one of {', '.join(sorted(CATALOGUES))}, got {lang!r}.")
+
+    def draw() -> dict[str, Any]:
+        with database.reading() as conn:
+            found = evidence(conn, run_id, stream=stream, attempt=attempt, first_step=first_step, last_step=last_step)
+        return diagnose(found.steps, found.context, found.facts, lang=lang).to_json()
+
+    return _kept(request, live, run_id, ("diagnosis", stream, attempt, first_step, last_step, lang), draw)
+
+
+@router.get("/what-if", responses={200: json_of(WhatIf, "What the policy would have done.")})
+def get_what_if(
+    request: Request,
+    database: DatabaseHere,
+    live: LiveHere,
+    run_id: RunId,
+    clip: Annotated[
+        str,
+        Query(
+            max_length=4096, description="A policy of one global norm, `1.0` or `global_norm(max_norm=zscore(z=2.5))`."
+        ),
+    ],
+    stream: StreamName = "main",
+    attempt: AttemptNumber = None,
+    first_step: Bound = None,
+    last_step: Bound = None,
+) -> Json:
+    """What this policy would have clipped, had it been in force over the recorded norms.
+
+    Policies that look at single layers or elements need the gradients themselves and are refused.
+    """
+    moves = _moves(clip)
+
+    def draw() -> dict[str, Any]:
+        with database.reading() as conn:
+            shown = shown_segments(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
+            found = _replayed(conn, shown, clip) if moves else _held_against(conn, shown, clip)
+        answer: dict[str, Any] = msgspec.to_builtins(found)
+        return answer
+
+    return _kept(request, live, run_id, ("what-if", stream, attempt, first_step, last_step, clip), draw)
+
+
+def _moves(clip: str) -> bool:
+    """Whether the threshold goes from norm to norm; what cannot be read, `what_if` refuses in words."""
+    try:
+        policy = parse_policy(clip)
+    except ConfigurationError:
+        return False
+    return isinstance(policy, GlobalNorm) and isinstance(policy.max_norm, Threshold)
+
+
+def _replayed(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -> WhatIf:
+    step, norms = newest_norms(conn, shown, limit=MAX_REPLAYED + 1)
+    with _replaying:
+        found = what_if(norms[-MAX_REPLAYED:], clip, step=step[-MAX_REPLAYED:])
+    if len(norms) <= MAX_REPLAYED:
+        return found
+    note = f"A moving threshold is replayed over the newest {MAX_REPLAYED:,} steps of the range, which has more."
+    return msgspec.structs.replace(found, notes=[*found.notes, note])
+
+
+def _held_against(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -> WhatIf:
+    step, norms = newest_norms(conn, shown, limit=MAX_EXACT + 1)
+    newest = what_if(norms[-MAX_EXACT:], clip, step=step[-MAX_EXACT:])
+    if len(norms) <= MAX_EXACT:
+        return newest
+    note = f"Spikes are those of the newest {MAX_EXACT:,} steps; all else is of the whole range, by its histogram."
+    return msgspec.structs.replace(
+        what_if_from_histogram(norm_histogram(conn, shown), clip),
+        num_spikes=newest.num_spikes,
+        num_spikes_clipped=newest.num_spikes_clipped,
+        spikes_clipped=newest.spikes_clipped,
+        spikes_passed=newest.spikes_passed,
+        notes=[newest.notes[0], note],
+    )
+
+
+def _kept(request: Request, live: LiveHere, run_id: str, asked: tuple[Any, ...], draw: Any) -> Json:
+    """The answer, made anew only where the run has changed since."""
+    cache: FigureCache = request.app.state.diagnosis_cache
+    position, version = live.version(run_id)
+    answer = cache.get((run_id, *asked), position=position, version=version, draw=draw)
+    del answer["position"]
+    return Json(answer)
