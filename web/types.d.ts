@@ -21,6 +21,20 @@ interface StepCounts {
   last: LastValues;
 }
 
+type Severity = "ok" | "info" | "warning" | "critical";
+type ClippingVerdict = "off" | "unknown" | "inactive" | "healthy" | "firm" | "too_tight" | "too_loose";
+type ScalingVerdict =
+  | "not_used" | "unknown" | "static" | "warming_up" | "healthy" | "thrashing" | "collapsing" | "collapsed" | "model_nan";
+
+/** A run's verdicts in brief, as lists and live ticks carry them; null before there is one. */
+interface VerdictSummary {
+  /** Of several streams, that of the one that is worst off. */
+  clipping: { verdict: ClippingVerdict; severity: Severity; stream: string };
+  loss_scaling: { verdict: ScalingVerdict; severity: Severity; stream: string };
+  nonfinite: { num_steps: number; severity: Severity };
+  worst?: { code: string; severity: Severity; stream: string } | null;
+}
+
 interface RunSummary extends StepCounts {
   id: string;
   project: string;
@@ -35,6 +49,8 @@ interface RunSummary extends StepCounts {
   world_size: number | null;
   streams: string[];
   steps_per_s: number | null;
+  verdict: VerdictSummary | null;
+  severity: Severity | null;
 }
 
 interface StreamRecord {
@@ -66,11 +82,73 @@ interface RunListing {
   next_cursor: string | null;
 }
 
+// The diagnosis, its what-if, and the run's events.
+
+interface Finding {
+  code: string;
+  severity: Severity;
+  title: string;
+  evidence: Record<string, number>;
+  advice: string;
+  first_step: number | null;
+  last_step: number | null;
+}
+
+interface Diagnosis {
+  range: { first_step: number | null; last_step: number | null; num_steps: number; num_finite: number };
+  clipping: {
+    verdict: ClippingVerdict;
+    severity: Severity;
+    clip_fraction: number | null;
+    median_clip_coef: number | null;
+    norm: { p50: number | null; p90: number | null; p99: number | null; max: number | null; last: number | null };
+    recommended_max_norm: { low: number; high: number; basis: string } | null;
+    advice: string;
+  };
+  loss_scaling: {
+    verdict: ScalingVerdict;
+    severity: Severity;
+    num_skipped: number;
+    skip_rate: number | null;
+    last_scale: number | null;
+    min_scale: number | null;
+    advice: string;
+  };
+  nonfinite: {
+    num_steps: number;
+    bursts: { first_step: number; last_step: number; num_steps: number; first_layer: string | null }[];
+  };
+  layers: { dominant: string[]; vanishing: string[]; exploding: string[]; dead: string[] };
+  findings: Finding[];
+}
+
+interface WhatIf {
+  policy: string;
+  num_steps: number;
+  num_finite: number;
+  num_clipped: number;
+  clip_fraction: number | null;
+  mean_clip_coef: number | null;
+  num_spikes: number;
+  num_spikes_clipped: number;
+  notes: string[];
+}
+
+interface RunEvent {
+  id: string;
+  kind: string;
+  stream: string;
+  attempt: number;
+  step: number | null;
+  message: string | null;
+  wall_time_s: number;
+}
+
 // Figures, as the server sends them.
 
 type FigureName = "norm" | "clip_coef" | "loss" | "loss_scale" | "layers";
 type Role =
-  | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "skipped" | "nonfinite" | "lr" | "heat";
+  | "bars" | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "skipped" | "nonfinite" | "lr" | "heat";
 type EncodedArray = { dtype: string; bdata: string; shape?: string | number };
 type AnyArray = EncodedArray | (number | string | null)[];
 
@@ -90,6 +168,7 @@ interface EncodedTrace {
   y: AnyArray;
   z?: AnyArray | AnyArray[];
   zmin?: number;
+  width?: AnyArray;
   yaxis?: string;
   fill?: string;
   line?: { shape?: string };
@@ -210,9 +289,14 @@ interface Window {
 interface HTMLElementTagNameMap {
   "chart-row": import("./components/chart-row.js").ChartRow;
   "chart-stack": import("./components/chart-stack.js").ChartStack;
+  "code-snippet": import("./components/code-snippet.js").CodeSnippet;
   "connection-status": import("./components/connection-status.js").ConnectionStatus;
+  "finding-list": import("./components/finding-list.js").FindingList;
+  "finding-row": import("./components/finding-row.js").FindingRow;
+  "finding-why": import("./components/finding-why.js").FindingWhy;
   "first-run": import("./components/first-run.js").FirstRun;
   "mark-legend": import("./components/mark-legend.js").MarkLegend;
+  "norm-histogram": import("./components/norm-histogram.js").NormHistogram;
   "range-picker": import("./components/range-picker.js").RangePicker;
   "run-facts": import("./components/run-facts.js").RunFacts;
   "run-head": import("./components/run-head.js").RunHead;
@@ -221,5 +305,11 @@ interface HTMLElementTagNameMap {
   "run-row": import("./components/run-row.js").RunRow;
   "run-setup": import("./components/run-setup.js").RunSetup;
   "run-state": import("./components/run-state.js").RunStateMark;
+  "run-timeline": import("./components/run-timeline.js").RunTimeline;
+  "run-verdicts": import("./components/run-verdicts.js").RunVerdicts;
+  "threshold-line": import("./components/threshold-line.js").ThresholdLine;
   "time-ago": import("./components/time-ago.js").TimeAgo;
+  "verdict-badge": import("./components/verdict-badge.js").VerdictBadge;
+  "verdict-card": import("./components/verdict-card.js").VerdictCard;
+  "what-if-panel": import("./components/what-if-panel.js").WhatIfPanel;
 }

@@ -26,6 +26,8 @@ export class ChartRow extends HTMLElement {
   #colours = h("span", { class: "colour-bar", hidden: true });
   #words = h("p", { class: "chart-words" });
   #height = 0;
+  /** Of the chart that is drawn; null where none is. @type {import("../lib/scales.js").Scale | null} */
+  scale = null;
   #labelPlace = LABEL_PLACES[0];
   /** @type {{figure: Figure, until: number, span: [number, number]} | null} */
   #span = null;
@@ -56,6 +58,7 @@ export class ChartRow extends HTMLElement {
     setText(this.#words, words);
     this.#words.hidden = false;
     this.classList.toggle("is-empty", !tall);
+    this.scale = null;
     if (tall) return;
     purge(this.#plot);
     this.#value.textContent = "";
@@ -85,10 +88,15 @@ export class ChartRow extends HTMLElement {
       this.#showNames(figure.heat.layers);
       return;
     }
-    const scale = scaleOf(figure, steps, this.#height);
+    const scale = (this.scale = scaleOf(figure, steps, this.#height));
     const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
     drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null));
     this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);
+  }
+
+  /** Where the curves are, in pixels of the element that holds this one. */
+  get plotBox() {
+    return { top: this.offsetTop + this.#plot.offsetTop + (this.#plot.parentElement?.offsetTop ?? 0) + TOP_PX, height: this.#height };
   }
 
   /** The colours stay while steps come in, and are fitted again when the map has grown by half. @param {Figure} figure @param {HeatMap} heat @param {[number, number]} steps */

@@ -1,6 +1,6 @@
 /**
  * <chart-stack>: all charts of a run over one step axis, with one cross-hair through them. Property `model`.
- * Event `look`: the view somebody zoomed to.
+ * Events: `look`, the view somebody zoomed to; `drawn`, where the norm chart stands.
  */
 
 import { linearValues } from "../lib/axes.js";
@@ -21,6 +21,8 @@ const LOAD_AGAIN_MS = 10_000;
 export class ChartStack extends HTMLElement {
   /** Set before the element is put into the page. @type {import("../lib/run-model.js").RunModel | null} */
   model = null;
+  /** What stands beside the norm chart, and what lies over it. @type {HTMLElement[]} */
+  beside = [];
   #life = new AbortController();
   #rows = FIGURES.map(newRow);
   #labels = h("div", { class: "step-labels" });
@@ -28,9 +30,10 @@ export class ChartStack extends HTMLElement {
   #axis = h("div", { class: "step-axis", "aria-hidden": "true" }, h("span", { class: "axis-name" }, t("charts.step")), this.#labels);
   #hair = h("div", { class: "cross-hair", hidden: true });
   #selection = h("div", { class: "selection", hidden: true });
+  #marked = h("div", { class: "marked", hidden: true });
   #spoken = h("p", { class: "visually-hidden", "aria-live": "polite" });
   #message = h("p", { class: "notice" });
-  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, ...this.#rows, this.#axis, this.#hair, this.#selection, this.#flag);
+  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, ...this.#rows, this.#axis, this.#hair, this.#marked, this.#selection, this.#flag);
   /** @type {PlotlyLike | null} */
   #plotly = null;
   #started = false;
@@ -43,6 +46,8 @@ export class ChartStack extends HTMLElement {
   #mapTimer = 0;
   /** @type {[number, number]} */
   #steps = [0, 1];
+  /** Steps somebody asked to see. @type {[number, number] | null} */
+  #asked = null;
   /** @type {number | null} */
   #step = null;
   /** @type {number | null} */
@@ -51,6 +56,7 @@ export class ChartStack extends HTMLElement {
   connectedCallback() {
     this.#life = new AbortController();
     const { signal } = this.#life;
+    this.#rows[0].after(...this.beside);
     this.replaceChildren(this.#message, this.#stack, this.#spoken);
     for (const what of ["figures", "facts"]) this.model?.addEventListener(what, () => this.#drawSoon(), { signal });
     this.model?.addEventListener("view", () => this.#drawNow(), { signal });
@@ -94,6 +100,21 @@ export class ChartStack extends HTMLElement {
     }));
   }
 
+  /** Shades the steps a finding is about. @param {[number, number] | null} steps */
+  mark(steps) {
+    this.#asked = steps;
+    this.#showMarked();
+  }
+
+  #showMarked() {
+    const [first, last] = this.#asked ?? [0, -1];
+    const low = Math.max(this.#pixelAt(first - 0.5), this.#margin.left);
+    const high = Math.min(this.#pixelAt(last + 0.5), this.#margin.left + this.#plotWidth);
+    this.#marked.hidden = !this.#asked || high <= low;
+    this.#marked.style.left = `${low}px`;
+    this.#marked.style.width = `${Math.max(2, high - low)}px`;
+  }
+
   #drawSoon() {
     if (this.#timer || document.hidden) return;
     const wait_ms = Math.max(0, this.#drawnAt_ms + DRAW_MS - Date.now());
@@ -115,12 +136,16 @@ export class ChartStack extends HTMLElement {
     this.#stack.hidden = !drawable;
     if (!drawable) setText(this.#message, model?.detail ? t("charts.no.steps") : t("charts.loading"));
     if (this.#plotly || !drawable) this.#message.hidden = drawable;
-    if (!model || !drawable || document.hidden || !this.#stack.clientWidth) return;
+    if (!model || !drawable || document.hidden || !this.#axis.clientWidth) return;
     this.#drawnAt_ms = Date.now();
     this.#steps = model.shown;
     const stepTicks = this.#drawAxis();
     for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
+    this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
+    this.#showMarked();
     this.#showReading();
+    const [norm] = this.#rows;
+    this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
   }
 
   /** @param {import("./chart-row.js").ChartRow} row @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
@@ -171,7 +196,7 @@ export class ChartStack extends HTMLElement {
 
   get #plotWidth() {
     const { left, right } = this.#margin;
-    return Math.max(1, this.#stack.clientWidth - left - right);
+    return Math.max(1, this.#axis.clientWidth - left - right);
   }
 
   /** @param {number} step */
@@ -238,7 +263,7 @@ export class ChartStack extends HTMLElement {
 
   /** @param {KeyboardEvent} event */
   #key(event) {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    if (event.target !== this.#stack || event.metaKey || event.ctrlKey || event.altKey) return;
     const [first, last] = this.#steps;
     const page = Math.max(1, Math.round((last - first) / 10));
     const here = this.#step ?? last;

@@ -1,6 +1,7 @@
 /** <first-run>: how to send the first run here, with this server's address filled in. */
 
-import { h, setText } from "../lib/dom.js";
+import { copyButton } from "../lib/clipboard.js";
+import { h } from "../lib/dom.js";
 import { t } from "../lib/texts.js";
 
 /** @param {string} server */
@@ -46,24 +47,11 @@ export class FirstRun extends HTMLElement {
 /** @param {string} title @param {string} code @param {string} words */
 function recipe(title, code, words) {
   const lines = h("code", {}, code);
-  const button = h("button", { type: "button", class: "button small" }, t("copy"));
-  button.addEventListener("click", async () => {
-    await copy(lines);
-    setText(button, t("copy.done"));
-    setTimeout(() => setText(button, t("copy")), 2000);
-  });
   return h("section", { class: "recipe" },
-    h("header", {}, h("h3", {}, title), button),
+    h("header", {}, h("h3", {}, title), copyButton(lines)),
     h("pre", { tabindex: 0 }, lines),
     h("p", { class: "muted" }, words),
   );
-}
-
-/** The clipboard API is missing on plain http, where selecting and the old command still work. @param {HTMLElement} element */
-async function copy(element) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(element.textContent ?? "");
-  getSelection()?.selectAllChildren(element);
-  document.execCommand("copy");
 }
 
 export const registerFirstRun = () => customElements.define("first-run", FirstRun);

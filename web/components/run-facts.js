@@ -1,4 +1,4 @@
-/** <run-facts>: the numbers that matter, in words; there before any chart is. Diagnosis will add its verdicts here. */
+/** <run-facts>: the numbers under the verdicts, in one line; there before any chart is. */
 
 import { h, setText } from "../lib/dom.js";
 import { hasValues, readAt } from "../lib/figures.js";
@@ -16,7 +16,7 @@ export class RunFacts extends HTMLElement {
 
   connectedCallback() {
     if (this.firstChild) return;
-    this.append(h("dl", { class: "facts" }, ...[...this.#tiles.values()].map(({ element }) => element)), this.#dropped);
+    this.append(h("dl", { class: "card facts" }, ...[...this.#tiles.values()].map(({ element }) => element)), this.#dropped);
   }
 
   /**
@@ -40,7 +40,7 @@ export class RunFacts extends HTMLElement {
     this.#set("clipped", clips ? percent(facts.num_clipped, num_steps) : NOTHING, [clips ? t("fact.clipped.of", { clipped: integer(facts.num_clipped), all: integer(num_steps) }) : t("fact.clipped.unknown")]);
     this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
     this.#showScale(last.loss_scale);
-    this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some") : t("fact.nonfinite.none")], facts.num_nonfinite > 0);
+    this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some", { all: integer(num_steps) }) : t("fact.nonfinite.none")]);
     this.#set("loss", number(last.loss, 4), [lossWords(last.loss, figures.get("loss"))]);
   }
 
@@ -69,7 +69,7 @@ export class RunFacts extends HTMLElement {
   #set(name, value, lines, alarming = false) {
     const shown = /** @type {ReturnType<typeof tile>} */ (this.#tiles.get(name));
     setText(shown.value, value);
-    setText(shown.words, lines.join("\n"));
+    setText(shown.words, lines.join(" · "));
     shown.element.classList.toggle("is-critical", alarming);
   }
 }
@@ -84,7 +84,7 @@ function lossWords(loss, figure) {
 function tile(name) {
   const value = h("dd", { class: "fact-value" });
   const words = h("dd", { class: "fact-words" });
-  return { element: h("div", { class: `card fact ${name}` }, h("dt", {}, t(`fact.${name}`)), value, words), value, words };
+  return { element: h("div", { class: `fact ${name}` }, h("dt", {}, t(`fact.${name}`)), value, words), value, words };
 }
 
 export const registerRunFacts = () => customElements.define("run-facts", RunFacts);

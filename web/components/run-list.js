@@ -3,6 +3,8 @@
 import { ApiError, getRuns } from "../lib/api.js";
 import { everySecond, serverNow } from "../lib/clock.js";
 import { h, setText } from "../lib/dom.js";
+import { addressValues, rememberInAddress } from "../lib/router.js";
+import { compareRuns, orderOf, ORDERS } from "../lib/run-order.js";
 import { stream } from "../lib/stream.js";
 import { t } from "../lib/texts.js";
 
@@ -16,6 +18,9 @@ export class RunList extends HTMLElement {
   #life = new AbortController();
   #reading = new AbortController();
   #filter = h("input", { type: "search", class: "filter", placeholder: t("runs.filter"), "aria-label": t("runs.filter"), spellcheck: "false", autocomplete: "off" });
+  #order = orderOf(addressValues().get("sort"));
+  #sort = h("select", { id: "sort-runs" }, ...ORDERS.map((order) => h("option", { value: order }, t(`runs.sort.${order}`))));
+  #tools = h("div", { class: "runs-tools" }, h("label", { class: "choice" }, t("runs.sort"), this.#sort), this.#filter);
   #body = h("div", { role: "rowgroup", class: "run-rows" });
   #table = h("div", { role: "table", class: "card run-table", "aria-label": t("runs.table") }, headings(), this.#body);
   #message = h("div", { class: "notice", role: "status" });
@@ -36,10 +41,12 @@ export class RunList extends HTMLElement {
     const { signal } = this.#life;
     document.title = `${t("runs.title")} · ${t("app.name")}`;
     this.replaceChildren(
-      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#filter),
+      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#tools),
       this.#table, this.#message, this.#more,
     );
     this.#filter.addEventListener("input", () => this.#typed(), { signal });
+    this.#sort.value = this.#order;
+    this.#sort.addEventListener("change", () => this.#sortBy(orderOf(this.#sort.value)), { signal });
     this.#more.addEventListener("click", () => this.#read(this.#cursor), { signal });
     stream().watchRuns((message) => this.#hear(message), signal);
     everySecond(() => this.#askIfQuiet(), signal);
@@ -62,6 +69,14 @@ export class RunList extends HTMLElement {
     this.#typing = window.setTimeout(() => this.#read(null), TYPING_MS);
   }
 
+  /** @param {import("../lib/run-order.js").RunOrder} order */
+  #sortBy(order) {
+    this.#order = order;
+    rememberInAddress({ sort: order === ORDERS[0] ? null : order });
+    this.#show();
+    if (this.#cursor) this.#read(null);
+  }
+
   /** @param {string | null} cursor null reads from the top */
   async #read(cursor) {
     this.#reading.abort();
@@ -71,7 +86,7 @@ export class RunList extends HTMLElement {
     /** @type {LiveEvent[]} */
     const heard = (this.#heard = []);
     try {
-      const { items, next_cursor } = await getRuns({ q: this.#words, limit: PAGE, cursor }, signal);
+      const { items, next_cursor } = await getRuns({ q: this.#words, sort: this.#order, limit: PAGE, cursor }, signal);
       if (cursor === null) this.#runs.clear();
       for (const run of items) this.#runs.set(run.id, run);
       this.#cursor = next_cursor;
@@ -106,8 +121,12 @@ export class RunList extends HTMLElement {
     if (this.#runs.has(run.id)) return true;
     if (run.archived) return false;
     const words = this.#words.toLowerCase();
-    const oldest_s = Math.min(...[...this.#runs.values()].map((listed) => listed.started_at_s));
-    return (!words || `${run.project}/${run.name}`.toLowerCase().includes(words)) && (!this.#cursor || run.started_at_s >= oldest_s);
+    const last = this.#cursor ? this.#sorted.at(-1) : undefined;
+    return (!words || `${run.project}/${run.name}`.toLowerCase().includes(words)) && (!last || compareRuns(this.#order, run, last) < 0);
+  }
+
+  get #sorted() {
+    return [...this.#runs.values()].sort((a, b) => compareRuns(this.#order, a, b));
   }
 
   #askIfQuiet() {
@@ -128,12 +147,12 @@ export class RunList extends HTMLElement {
   }
 
   #show() {
-    const runs = [...this.#runs.values()].sort((a, b) => b.started_at_s - a.started_at_s || (a.id < b.id ? 1 : -1));
+    const runs = this.#sorted;
     const isFirst = this.#loaded && !runs.length && !this.#words;
     this.#showRows(runs);
     this.#table.hidden = !runs.length;
     this.#more.hidden = !this.#cursor;
-    this.#filter.hidden = isFirst || !this.#loaded;
+    this.#tools.hidden = isFirst || !this.#loaded;
     setText(this.#count, runs.length ? `${runs.length}${this.#cursor ? "+" : ""}` : "");
     this.#message.hidden = runs.length > 0 || isFirst;
     if (!runs.length) setText(this.#message, this.#loaded ? t("runs.none", { q: this.#words }) : t("runs.loading"));
@@ -156,7 +175,7 @@ export class RunList extends HTMLElement {
 }
 
 function headings() {
-  const columns = /** @type {const} */ (["state", "run", "step", "rate", "clipped", "skipped", "norm", "loss", "seen"]);
+  const columns = /** @type {const} */ (["state", "run", "clipping", "loss_scaling", "nonfinite", "step", "rate", "norm", "loss", "seen"]);
   const cells = columns.map((column) => h("span", { role: "columnheader", class: `cell ${column}` }, t(`column.${column}`)));
   return h("div", { role: "row", class: "run-headings" }, ...cells);
 }

@@ -1,20 +1,32 @@
-/** <run-page>: one run, its facts first, then its charts. Property `runId`. */
+/** <run-page>: one run, its verdicts and facts first, then its charts. Property `runId`. */
 
 import { fetchPlotlyEarly } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { addressValues, rememberInAddress } from "../lib/router.js";
 import { RunModel } from "../lib/run-model.js";
 import { t } from "../lib/texts.js";
-import { fromAddress, toAddress } from "../lib/view.js";
+import { momentsOf } from "../lib/timeline.js";
+import { VerdictModel } from "../lib/verdict-model.js";
+import { findingsBeside, noVerdicts, VERDICTS, verdictsInBrief, verdictsOf } from "../lib/verdicts.js";
+import { around, fromAddress, toAddress } from "../lib/view.js";
+import { WhatIfModel } from "../lib/what-if-model.js";
 
 export class RunPage extends HTMLElement {
   runId = "";
   #life = new AbortController();
   #head = h("run-head");
+  #verdicts = h("run-verdicts");
+  #problem = h("p", { class: "diagnosis-problem", role: "status", hidden: true });
   #facts = h("run-facts");
+  #findings = h("finding-list");
   #legend = h("mark-legend");
   #range = h("range-picker");
   #charts = h("chart-stack");
+  #histogram = h("norm-histogram");
+  #whatIf = h("what-if-panel");
+  #timeline = h("run-timeline");
+  #beside = h("div", { class: "beside", "data-own-gestures": true }, this.#histogram, this.#whatIf, this.#timeline);
+  #line = h("threshold-line");
   #setup = h("run-setup");
   #notice = h("div", { class: "notice", role: "status" });
   #body = h("div", { class: "run-body" });
@@ -29,16 +41,28 @@ export class RunPage extends HTMLElement {
       attempt: Number(address.get("attempt")) || null,
       view: fromAddress(address),
     });
+    const verdicts = new VerdictModel(model);
+    const whatIf = new WhatIfModel(model, verdicts);
     this.#charts.model = model;
+    this.#charts.beside = [this.#beside, this.#line];
     this.#body.replaceChildren(
       this.#head,
+      this.#problem,
+      this.#verdicts,
       this.#facts,
+      this.#findings,
       h("section", { class: "card charts" }, h("header", { class: "charts-bar" }, this.#legend, this.#range), this.#charts),
       this.#setup,
     );
     this.replaceChildren(this.#notice, this.#body);
+    const why = VERDICTS.find((name) => name === address.get("why"));
+    if (why) this.#verdicts.openAt(why);
     this.#listen(model, signal);
+    this.#listenToVerdicts(model, verdicts, signal);
     this.#show(model);
+    this.#listenToWhatIf(verdicts, whatIf, signal);
+    verdicts.start(signal);
+    whatIf.start(signal);
     model.start(signal);
   }
 
@@ -58,9 +82,77 @@ export class RunPage extends HTMLElement {
       rememberInAddress({ stream: model.chosenStream, attempt: model.attempt });
     }, { signal });
     this.addEventListener("look", (event) => {
+      this.#charts.mark(null);
       model.setView(/** @type {CustomEvent<View>} */ (event).detail);
       rememberInAddress(toAddress(model.view));
     }, { signal });
+  }
+
+  /** @param {RunModel} model @param {VerdictModel} verdicts @param {AbortSignal} signal */
+  #listenToVerdicts(model, verdicts, signal) {
+    model.addEventListener("facts", () => this.#showVerdicts(model, verdicts), { signal });
+    verdicts.addEventListener("diagnosis", () => this.#showVerdicts(model, verdicts), { signal });
+    for (const what of ["diagnosis", "events"]) {
+      verdicts.addEventListener(what, () => model.detail && this.#timeline.show(momentsOf(verdicts.events, model.detail, verdicts.diagnosis, model.stream)), { signal });
+    }
+    this.addEventListener("zoom", (event) => {
+      const [first, last] = /** @type {CustomEvent<[number, number]>} */ (event).detail;
+      model.setView(around(first, last, model.facts?.last_step ?? last));
+      rememberInAddress(toAddress(model.view));
+      this.#charts.mark([first, last]);
+      this.#charts.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    }, { signal });
+  }
+
+  /** The line and the histogram are drawn on the scale of the norm chart, whenever that is drawn. @param {VerdictModel} verdicts @param {WhatIfModel} whatIf @param {AbortSignal} signal */
+  #listenToWhatIf(verdicts, whatIf, signal) {
+    /** @type {{Plotly: PlotlyLike | null, scale: import("../lib/scales.js").Scale | null, box: {top: number, height: number}} | null} */
+    let drawn = null;
+    let frame = 0;
+    const show = () => {
+      const isThere = Boolean(drawn?.scale && whatIf.histogram);
+      this.#line.hidden = !isThere;
+      this.#histogram.hidden = this.#whatIf.hidden = whatIf.isRead && !whatIf.histogram;
+      this.#whatIf.show(whatIf);
+      if (!isThere || !drawn?.scale || !drawn.Plotly) return;
+      this.#line.place(drawn.scale, drawn.box, whatIf);
+      this.#histogram.draw(drawn.Plotly, drawn.scale, whatIf);
+    };
+    const showSoon = () => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(show);
+    };
+    this.addEventListener("drawn", (event) => {
+      drawn = /** @type {CustomEvent} */ (event).detail;
+      show();
+    }, { signal });
+    for (const what of ["histogram", "trial", "answers"]) whatIf.addEventListener(what, showSoon, { signal });
+    verdicts.addEventListener("diagnosis", showSoon, { signal });
+    this.addEventListener("try", (event) => whatIf.try(/** @type {CustomEvent<number | null>} */ (event).detail), { signal });
+    show();
+  }
+
+  /** @param {RunModel} model @param {VerdictModel} verdicts */
+  #showVerdicts(model, verdicts) {
+    const { detail, facts } = model;
+    if (!detail || !facts) return;
+    const { diagnosis, problem } = verdicts;
+    const isKnown = verdicts.isCurrent && diagnosis;
+    // The summary tells of the stream that is worst off.
+    const inBrief = detail.verdict && detail.streams.length === 1 ? verdictsInBrief(detail.verdict) : null;
+    if (!facts.num_steps) this.#verdicts.show(noVerdicts());
+    else if (isKnown) this.#verdicts.show(verdictsOf(diagnosis));
+    else this.#verdicts.show(inBrief ?? noVerdicts(problem ? t("verdict.clipping.unknown") : t("verdict.loading")));
+    this.#findings.show(isKnown ? findingsBeside(diagnosis) : []);
+    this.#problem.hidden = !problem;
+    if (problem) this.#showDiagnosisProblem(problem, verdicts);
+  }
+
+  /** @param {string} problem @param {VerdictModel} verdicts */
+  #showDiagnosisProblem(problem, verdicts) {
+    const retry = h("button", { type: "button", class: "button small" }, t("retry"));
+    retry.addEventListener("click", () => verdicts.retry());
+    this.#problem.replaceChildren(h("strong", {}, t("verdict.error")), ` ${problem} `, retry);
   }
 
   /** @param {RunModel} model */
@@ -73,6 +165,7 @@ export class RunPage extends HTMLElement {
     document.title = `${detail.name} · ${detail.project} · ${t("app.name")}`;
     this.#head.show(detail, model.stream, model.attempt);
     this.#facts.show(facts, detail, model.figures);
+    this.#facts.hidden = !facts.num_steps;
     this.#setup.show(detail, model.record);
     this.#showView(model);
     this.#charts.startDrawing();

@@ -45,7 +45,7 @@ async function reason(response) {
   return `The server answered ${response.status} ${response.statusText}`.trim();
 }
 
-/** @param {{q?: string, limit?: number, cursor?: string | null}} query @param {AbortSignal} [signal] @returns {Promise<RunListing>} */
+/** @param {{q?: string, sort?: string, limit?: number, cursor?: string | null}} query @param {AbortSignal} [signal] @returns {Promise<RunListing>} */
 export function getRuns(query, signal) {
   return get("runs", query, signal);
 }
@@ -62,11 +62,32 @@ export function getRun(runId, signal) {
 
 /**
  * @param {string} runId
- * @param {FigureName} name
+ * @param {FigureName | "histogram"} name
  * @param {{stream?: string, attempt?: number | null, first_step?: number | null, last_step?: number | null}} query
  * @param {AbortSignal} [signal]
  * @returns {Promise<EncodedFigure>}
  */
 export function getFigure(runId, name, query, signal) {
   return get(`runs/${encodeURIComponent(runId)}/figures/${name}`, query, signal);
+}
+
+/** @param {string} runId @param {{stream: string, attempt?: number | null}} query @param {AbortSignal} [signal] @returns {Promise<Diagnosis>} */
+export function getDiagnosis(runId, query, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/diagnosis`, query, signal);
+}
+
+/**
+ * What another policy, or a bare threshold, would have done to the recorded norms.
+ * @param {string} runId
+ * @param {{clip: string, stream: string, attempt?: number | null, first_step?: number | null, last_step?: number | null}} query
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<WhatIf>}
+ */
+export function getWhatIf(runId, query, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/what-if`, query, signal);
+}
+
+/** The newest events first. @param {string} runId @param {AbortSignal} [signal] @returns {Promise<{items: RunEvent[]}>} */
+export function getEvents(runId, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/events`, { limit: 50 }, signal);
 }

@@ -2,6 +2,7 @@
 
 import { areDense, indexesOnScreen } from "./scales.js";
 import { indexAt } from "./arrays.js";
+import { outline } from "./histogram.js";
 
 /** @typedef {ReturnType<typeof readTokens>} Tokens */
 /**
@@ -137,6 +138,35 @@ export function drawHeat(Plotly, element, figure, frame, span) {
   const layout = {
     ...sharedLayout(frame, tokens),
     yaxis: { range: [heat.layers.length - 0.5, -0.5], visible: false, fixedrange: true },
+  };
+  return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
+}
+
+/**
+ * Norms on the upright axis of the norm chart beside it, those above the line in full colour.
+ * @param {PlotlyLike} Plotly
+ * @param {HTMLElement} element
+ * @param {import("./histogram.js").Histogram} histogram
+ * @param {{width: number, height: number, margin: {left: number, right: number, top: number, bottom: number}}} frame
+ * @param {import("./scales.js").Scale} scale
+ * @param {{inForce: number | null, trial: number | null, line: number | null}} thresholds
+ */
+export function drawHistogram(Plotly, element, histogram, frame, scale, { inForce, trial, line }) {
+  tokens ??= readTokens();
+  const theme = tokens;
+  const most = Math.max(...histogram.counts) * 1.06;
+  const split = line ?? Infinity;
+  const shape = (/** @type {number} */ from, /** @type {number} */ to, /** @type {string} */ fillcolor) =>
+    ({ type: "scatter", mode: "lines", ...outline(histogram, from, to), fill: "toself", fillcolor, line: { width: 0 }, hoverinfo: "skip" });
+  const across = (/** @type {number | null} */ at, /** @type {string} */ color, dash = "solid") =>
+    at === null ? [] : [{ type: "scatter", mode: "lines", x: [0, most], y: [at, at], line: { width: 1.5, color, dash }, hoverinfo: "skip" }];
+  const data = [
+    shape(0, split, translucent(theme.series, 0.22)), shape(split, Infinity, theme.series),
+    ...across(inForce, theme.warning), ...across(trial, theme.text, "dash"),
+  ];
+  const layout = {
+    ...sharedLayout({ ...frame, steps: [0.5, most - 0.5], stepTicks: [] }, theme),
+    yaxis: { ...yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, theme), showticklabels: frame.margin.left > 20 },
   };
   return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
 }

@@ -35,6 +35,7 @@ export function listenForGestures(element, gestures, signal) {
   };
 
   element.addEventListener("pointerdown", (event) => {
+    if (isForeign(event)) return;
     const { x, y } = place(event);
     gestures.point(x, y);
     if (event.pointerType === "touch" || event.button !== 0) return;
@@ -58,8 +59,13 @@ export function listenForGestures(element, gestures, signal) {
   element.addEventListener("pointerleave", (event) => {
     if (event.pointerType !== "touch" && start === null) gestures.leave();
   }, { signal });
-  element.addEventListener("dblclick", () => gestures.reset(), { signal });
+  element.addEventListener("dblclick", (event) => !isForeign(event) && gestures.reset(), { signal });
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && start !== null) end();
   }, { signal });
+}
+
+/** Whether it happened in a part of the element that sees to its own gestures. @param {Event} event */
+function isForeign(event) {
+  return event.target instanceof Element && event.target.closest("[data-own-gestures]") !== null;
 }

@@ -17,7 +17,8 @@ const QUIET_S = 20;
 const ASK_AGAIN_S = 10;
 
 /**
- * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps), `gone` (deleted).
+ * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps), `tick` (steps that came
+ * in on screen), `gone` (deleted).
  */
 export class RunModel extends EventTarget {
   /** @type {RunDetail | null} */
@@ -260,6 +261,7 @@ export class RunModel extends EventTarget {
     if (!this.view.follow && this.view.last === null) return;
     if (this.#numReads) this.#pending.push({ position, tick });
     for (const figure of this.figures.values()) this.#extend(figure, position, tick);
+    this.dispatchEvent(new CustomEvent("tick", { detail: { position, tick } }));
     this.#say("figures");
   }
 

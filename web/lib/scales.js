@@ -84,6 +84,11 @@ export function heightOf({ range: [low, high], log }, value) {
   return log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }
 
+/** The value at a height, the other way round. @param {Scale} scale @param {number} height */
+export function valueAt({ range: [low, high], log }, height) {
+  return log ? low * (high / low) ** height : low + (high - low) * height;
+}
+
 /**
  * The span of colours: most norms, so that one spike does not pale the rest.
  * @param {HeatMap} heat

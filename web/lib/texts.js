@@ -1,6 +1,10 @@
 /** Every text of the page, by key; one catalogue per language, English so far. */
 
+import { verdictTexts } from "./verdict-texts.js";
+
 const english = {
+  ...verdictTexts,
+
   "app.name": "Gradsight",
   "nowhere.title": "No page here",
   "nowhere.words": "The address {path} is none of Gradsight’s.",
@@ -27,14 +31,21 @@ const english = {
   "runs.loading": "Loading runs…",
   "runs.none": "No run matches “{q}”.",
   "runs.more": "Show more runs",
-  "runs.table": "Training runs, newest first",
+  "runs.table": "Training runs",
+  "runs.sort": "Sort",
+  "runs.sort.severity": "Unhealthy first",
+  "runs.sort.-started_at_s": "Newest first",
+  "runs.sort.-last_seen_s": "Last seen first",
+  "runs.sort.name": "By name",
+  "runs.evidence": "{name}: {word}. Open the evidence.",
   "runs.error": "The runs could not be loaded.",
   "column.state": "State",
   "column.run": "Run",
   "column.step": "Step",
   "column.rate": "Rate",
-  "column.clipped": "Clipped",
-  "column.skipped": "Skipped",
+  "column.clipping": "Clipping",
+  "column.loss_scaling": "Loss scale",
+  "column.nonfinite": "NaN and Inf",
   "column.norm": "Norm before clip",
   "column.norm.short": "Norm",
   "column.loss": "Loss",
@@ -78,13 +89,13 @@ const english = {
   "fact.skipped.of": "of {all} attempted ({share})",
   "fact.scale": "Loss scale",
   "fact.scale.none": "Off",
-  "fact.scale.none.words": "no loss scaling in this run",
+  "fact.scale.none.words": "no loss scaling",
   "fact.nonfinite": "NaN or Inf",
   "fact.nonfinite.none": "every norm was finite",
-  "fact.nonfinite.some": "steps with a norm that is not finite",
+  "fact.nonfinite.some": "of {all} norms",
   "fact.loss": "Loss",
   "fact.loss.none": "not recorded",
-  "fact.newest.none": "no finite value at the newest step",
+  "fact.newest.none": "newest not finite",
   "fact.loss.words": "newest",
 
   "range.label": "Steps shown",
@@ -152,6 +163,11 @@ const english = {
 };
 
 /** @typedef {keyof typeof english} TextKey */
+
+/** The text of a key that may have none. @param {string} key @returns {string | null} */
+export function knownText(key) {
+  return /** @type {Record<string, string>} */ (english)[key] ?? null;
+}
 
 /**
  * The text of a key with its `{places}` filled in; an unknown key shows itself, so that it is noticed and mended.

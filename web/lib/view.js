@@ -41,6 +41,18 @@ export function zoomTo(from, to) {
 }
 
 /**
+ * The view of steps that a finding is about, with some of those before and after.
+ * @param {number} first
+ * @param {number} last
+ * @param {number} newest
+ * @returns {View}
+ */
+export function around(first, last, newest) {
+  const margin = Math.max(20, Math.round((last - first) * 0.15));
+  return zoomTo(first - margin, Math.max(Math.min(last + margin, newest), last));
+}
+
+/**
  * Following or not, over as many steps as are on screen now.
  * @param {View} view
  * @param {[number, number]} shown
