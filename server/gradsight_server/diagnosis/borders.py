@@ -32,6 +32,7 @@ SPIKE_SIGMAS = 4.0  # and so many robust deviations of the log: a heavy tail is 
 HUGE_SPIKE_RATIO = 100.0
 MANY_SPIKES = 2
 SPIKE_ECHO_STEPS = 8  # the loss answers a spike within so many steps [P]
+LOST_LOSS_FRACTION = 0.25  # so much higher for good, and six robust deviations: it has not come back [H]
 
 # Norms
 EXPLODING_RATIO = 10.0  # newest ÷ usual norm; no absolute number is valid [H]

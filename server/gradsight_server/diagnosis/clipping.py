@@ -17,6 +17,9 @@ from gradsight_server.diagnosis.levels import relative_spread
 from gradsight_server.diagnosis.observed import Observed
 from gradsight_server.diagnosis.rule import Found, spanning
 
+MAX_FOLLOWED = 100
+"""Passed spikes whose loss is followed: more would tell nothing new."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clipped:
@@ -33,6 +36,9 @@ class Clipped:
     """The largest passed spike, in local medians."""
     num_echoes: int
     """Passed spikes that the loss answered."""
+    loss_before: float | None
+    loss_since: float | None
+    """Around the first passed spike after which the loss has not come back; None where it always has."""
 
     @property
     def spikes_pass(self) -> bool:
@@ -52,6 +58,7 @@ def clipped_figures(observed: Observed) -> Clipped:
     after = observed.judged_norms if coef is None else observed.judged_norms * np.where(np.isnan(coef), 1, coef)[judged]
     passed = observed.is_spike & (after > borders.SPIKE_RATIO * observed.level)
     heights = observed.judged_norms[passed] / observed.level[passed]
+    lost = next((lost for row in judged[passed][:MAX_FOLLOWED] if (lost := _lost_loss(observed, row))), None)
     return Clipped(
         fraction=float(np.mean(clipped[judged])) if clipped is not None and len(judged) else None,
         median_coef=float(np.median(coefs)) if len(coefs) else None,
@@ -61,20 +68,40 @@ def clipped_figures(observed: Observed) -> Clipped:
         num_spikes=int(np.count_nonzero(observed.is_spike)),
         num_passed=int(np.count_nonzero(passed)),
         largest_passed=float(heights.max(initial=0.0)),
-        num_echoes=sum(_loss_answers(observed, row) for row in judged[passed]),
+        num_echoes=sum(_loss_answers(observed, row) for row in judged[passed][-MAX_FOLLOWED:]),
+        loss_before=lost[0] if lost else None,
+        loss_since=lost[1] if lost else None,
     )
 
 
 def _loss_answers(observed: Observed, row: int) -> bool:
     """Whether the loss rises out of its own noise within a few steps after the row."""
-    before = observed.loss[max(0, row - borders.LEVEL_BLOCK) : row + 1]
+    usual, limit = _usual_loss(observed, row, margin=0.1)
     after = observed.loss[row + 1 : row + 1 + borders.SPIKE_ECHO_STEPS]
-    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
-    if len(before) < borders.SPIKE_ECHO_STEPS or len(after) == 0:
-        return False
+    after = after[np.isfinite(after)]
+    return usual is not None and len(after) > 0 and float(np.median(after)) > limit
+
+
+def _lost_loss(observed: Observed, row: int) -> tuple[float, float] | None:
+    """The loss before the row and since, where it has stayed clearly higher for long enough."""
+    usual, limit = _usual_loss(observed, row, margin=borders.LOST_LOSS_FRACTION)
+    since = observed.loss[row + 1 + borders.SPIKE_ECHO_STEPS :]
+    since = since[np.isfinite(since)]
+    if usual is None or len(since) < borders.LEVEL_BLOCK:
+        return None
+    newest, whole = float(np.median(since[-borders.LEVEL_BLOCK :])), float(np.median(since))
+    return (usual, newest) if min(newest, whole) > limit else None
+
+
+def _usual_loss(observed: Observed, row: int, *, margin: float) -> tuple[float | None, float]:
+    """The loss just before the row, and what is clearly above it; None where too few were recorded."""
+    before = observed.loss[max(0, row - borders.LEVEL_BLOCK) : row]
+    before = before[np.isfinite(before)]
+    if len(before) < borders.SPIKE_ECHO_STEPS:
+        return None, np.inf
     usual = float(np.median(before))
     noise = 1.4826 * float(np.median(np.abs(before - usual)))
-    return float(np.median(after)) > usual + max(6 * noise, 0.1 * abs(usual))
+    return usual, usual + max(6 * noise, margin * abs(usual))
 
 
 EXPLAINED_BY = {
@@ -135,6 +162,8 @@ def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Sev
 
 
 def _rarely_clips(figures: Clipped) -> tuple[ClippingVerdict, Severity, str]:
+    if figures.loss_since is not None:
+        return "too_loose", "critical", "lost"
     if figures.spikes_pass:
         return "too_loose", "warning" if figures.passing_matters else "info", ""
     if figures.num_spikes:
@@ -178,6 +207,8 @@ def _evidence(observed: Observed, figures: Clipped, range_: RecommendedMaxNorm |
         "num_spikes_passed": figures.num_passed,
         "largest_spike_ratio": figures.largest_passed,
         "num_spikes_with_loss_rise": figures.num_echoes or None,
+        "loss_before": figures.loss_before,
+        "loss_since": figures.loss_since,
     }
     if range_ is not None:
         found |= {"recommended_low": range_.low, "recommended_high": range_.high}
@@ -216,10 +247,12 @@ def spikes_passed(
     """Spikes that reached the optimizer, where the verdict does not already say so."""
     if not figures.spikes_pass or verdict == "too_loose" or not observed.has_enough:
         return
+    unheld = verdict in ("off", "unknown")
+    is_lost = figures.loss_since is not None
     yield Found(
         code="spikes_passed",
-        severity="warning" if figures.passing_matters and verdict in ("off", "unknown") else "info",
-        variant="off" if verdict == "off" else "",
+        severity="critical" if is_lost else "warning" if figures.passing_matters and unheld else "info",
+        variant="lost" if is_lost else "off" if verdict == "off" else "",
         evidence=_evidence(observed, figures, range_),
         steps=spanning(observed, observed.judged[0], observed.judged[-1]),
     )

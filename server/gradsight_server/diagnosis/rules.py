@@ -42,17 +42,20 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "clipping_too_loose",
             f"under {b.INACTIVE_BELOW:.0%} clipped, and a spike keeps more than {b.SPIKE_RATIO:g} local medians after "
             f"clipping. Warning from {b.MANY_SPIKES} spikes on, or one of {b.HUGE_SPIKE_RATIO:g} medians, or one that "
-            "the loss answers",
+            f"the loss answers; critical where the loss is {b.LOST_LOSS_FRACTION:.0%} higher ever since",
             "info",
             "warning",
+            "critical",
         ),
     ),
     "Clipping: beside the verdict": (
         _rule(
             "spikes_passed",
-            "the same spikes under another verdict; warning where clipping is off or not known and they matter",
+            "the same spikes under another verdict; warning where clipping is off or not known and they matter; "
+            "critical as above",
             "info",
             "warning",
+            "critical",
         ),
         _rule(
             "threshold_outgrown",

@@ -191,6 +191,17 @@ def test_a_spike_that_the_loss_answers_is_a_warning() -> None:
     assert (answer.clipping.verdict, answer.clipping.severity) == ("too_loose", "warning")
 
 
+@pytest.mark.parametrize(("since", "is_lost"), [(1.2, False), (1.4, True)])
+def test_a_loss_that_never_comes_back_after_a_spike_is_critical(since: float, is_lost: bool) -> None:
+    loss = np.where(np.arange(1000) < 600, 1.0, since) + 0.01 * np.random.default_rng(0).normal(size=1000)
+    loose = said(with_spikes({600: 40.0}), max_norm=50.0, loss=loss)
+    assert loose.clipping.verdict == "too_loose"
+    assert (loose.clipping.severity == "critical") == is_lost
+    off = said(with_spikes({600: 40.0}), loss=loss, about=context(policy=None))
+    assert (off.clipping.severity == "critical") == is_lost
+    assert ("go back to a checkpoint" in off.clipping.advice.lower()) == is_lost
+
+
 def test_spikes_that_are_caught_make_a_rare_clip_healthy() -> None:
     answer = said(with_spikes({300: 40.0, 600: 60.0}), max_norm=3.0)
     assert answer.clipping.verdict == "healthy"

@@ -130,6 +130,18 @@ TEXTS: dict[str, tuple[str, str]] = {
         "norm[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. The threshold is {max_norm}, the "
         "median norm {median_norm}. Lower max_norm" + _RANGE + ".",
     ),
+    "clipping_too_loose.lost": (
+        "A spike passed the threshold, and the loss has not come back",
+        "The loss was {loss_before} before the spike and is {loss_since} now; the largest spike had "
+        "{largest_spike_ratio} times the usual norm. Go back to a checkpoint from before, and lower max_norm (now "
+        "{max_norm})" + _RANGE + ".",
+    ),
+    "spikes_passed.lost": (
+        "A gradient spike reached the optimizer, and the loss has not come back",
+        "The loss was {loss_before} before the spike and is {loss_since} now; the largest spike had "
+        "{largest_spike_ratio} times the usual norm. Go back to a checkpoint from before, and clip"
+        "[[ at {recommended_low}–{recommended_high}]].",
+    ),
     "spikes_passed": (
         "Spikes pass the threshold",
         "{num_spikes_passed:count} of {num_spikes:spikes} kept more than 10 times the usual norm after clipping, the "
