@@ -57,7 +57,7 @@ SHARED = ("wire", "thresholds", "policies", "errors", "spool", "transport")
 
 PURE = (
     *(f"gradsight/{name}.py" for name in ("thresholds", "policies")),
-    "gradsight_server/figures.py",
+    "gradsight_server/figures/*",
     "gradsight_server/diagnosis/*",
     "gradsight_server/alerts/rules.py",
     "gradsight_server/store/rollup.py",
@@ -184,7 +184,8 @@ def test_the_table_sees_a_breach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     package = tmp_path / "gradsight_server"
     (package / "api").mkdir(parents=True)
     monkeypatch.setattr(sys.modules[__name__], "PACKAGES", (package,))
-    bad = package / "figures.py"
+    (package / "figures").mkdir()
+    bad = package / "figures" / "series.py"
     bad.write_text(
         "import time\nfrom gradsight import monitor\nfrom typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from sqlalchemy import Connection\nfrom fastapi import FastAPI\n"

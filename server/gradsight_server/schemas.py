@@ -233,6 +233,10 @@ class FigureAnswer(Shape):
     last_step: int | None
     data: list[dict[str, Any]]
     layout: dict[str, Any]
+    layer: str | None = None
+    """The label of the one layer that `layer` shows."""
+    num_norms: int | None = None
+    """How many norms the `histogram` is of."""
 
 
 class RunPatch(Struct, kw_only=True, forbid_unknown_fields=True):

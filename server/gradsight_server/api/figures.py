@@ -1,7 +1,8 @@
 """Figures over REST: what the store read, drawn by `gradsight_server.figures`, kept while the run does not change."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 
 from gradsight import wire
@@ -9,11 +10,15 @@ from gradsight_server import figures
 from gradsight_server.api.answers import Json
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, LiveHere, RunId, StreamName
+from gradsight_server.diagnosis import Column, diagnose
+from gradsight_server.errors import InvalidRequestError
 from gradsight_server.schemas import FigureAnswer
 from gradsight_server.store import attempts, views
 from gradsight_server.store.database import Database
+from gradsight_server.store.evidence import evidence
 from gradsight_server.store.layers import layer_matrix
 from gradsight_server.store.models import steps
+from gradsight_server.store.norms import norm_histogram, shown_segments
 from gradsight_server.store.series import series
 
 if TYPE_CHECKING:
@@ -30,16 +35,19 @@ def get_figure(
     database: DatabaseHere,
     live: LiveHere,
     run_id: RunId,
-    name: Literal["norm", "clip_coef", "loss", "loss_scale", "layers"],
+    name: Literal["norm", "histogram", "clip_coef", "clip_fraction", "loss", "loss_scale", "layers", "layer"],
     stream: StreamName = "main",
     attempt: AttemptNumber = None,
     first_step: Bound = None,
     last_step: Bound = None,
     points: Annotated[int, Query(ge=1, le=views.MAX_POINTS)] = 1000,
+    layer: Annotated[str | None, Query(max_length=1024, description="For `layer`: which one, by its name.")] = None,
 ) -> Json:
     """A Plotly figure without colours and texts; ticks after its `position` carry what it lacks."""
+    if (layer is None) == (name == "layer"):
+        raise InvalidRequestError(f"layer must name a layer for the figure 'layer', and only there, got {layer!r}.")
     cache: FigureCache = request.app.state.figure_cache
-    asked = Asked(run_id, name, stream, attempt, first_step, last_step, points)
+    asked = Asked(run_id, name, stream, attempt, first_step, last_step, points, layer)
     position, version = live.version(run_id)
     return Json(cache.get(asked, position=position, version=version, draw=lambda: _draw(database, asked, position)))
 
@@ -54,34 +62,62 @@ class Asked(NamedTuple):
     first_step: int | None
     last_step: int | None
     points: int
+    layer: str | None
+
+    @property
+    def range(self) -> dict[str, Any]:
+        """What every reader of the store takes."""
+        names = ("stream", "attempt", "first_step", "last_step")
+        return {name: getattr(self, name) for name in names}
 
 
 def _draw(database: Database, asked: Asked, position: int) -> figures.Figure:
     with database.reading() as conn:
-        first, last = asked.first_step, asked.last_step
-        if asked.name != "layers":
-            found = series(
-                conn,
-                asked.run_id,
-                columns=figures.COLUMNS[asked.name],
-                stream=asked.stream,
-                attempt=asked.attempt,
-                first_step=first,
-                last_step=last,
-                points=asked.points,
-            )
-            return figures.series_figure(asked.name, found, position=position, first_step=first, last_step=last)
-        matrix = layer_matrix(
-            conn,
-            asked.run_id,
-            stream=asked.stream,
-            attempt=asked.attempt,
-            first_step=first,
-            last_step=last,
-            points=min(asked.points, MAX_HEAT_MAP_POINTS),
-        )
-        first, last = _extent(conn, asked)
-    return figures.layers_figure(matrix, position=position, first_step=first, last_step=last)
+        if asked.name == "histogram":
+            return _draw_histogram(conn, asked, position)
+        if asked.name in ("layers", "layer"):
+            return _draw_layers(conn, asked, position)
+        columns = figures.COLUMNS[asked.name]
+        found = series(conn, asked.run_id, columns=columns, points=asked.points, **asked.range)
+    bounds = {"first_step": asked.first_step, "last_step": asked.last_step}
+    return figures.series_figure(asked.name, found, position=position, **bounds)
+
+
+def _draw_layers(conn: "Connection", asked: Asked, position: int) -> figures.Figure:
+    points = min(asked.points, MAX_HEAT_MAP_POINTS)
+    matrix = layer_matrix(conn, asked.run_id, points=points, **asked.range)
+    first, last = _extent(conn, asked)
+    if asked.layer is None:
+        return figures.layers_figure(matrix, position=position, first_step=first, last_step=last)
+    place = figures.find_layer(matrix.layers, asked.layer)
+    if place is None:
+        raise InvalidRequestError(f"layer must be one of the {len(matrix.layers)} recorded here, got {asked.layer!r}.")
+    return figures.layer_figure(matrix, place, position=position, first_step=first, last_step=last)
+
+
+def _draw_histogram(conn: "Connection", asked: Asked, position: int) -> figures.Figure:
+    """All norms of the range, with what the diagnosis says of it."""
+    shown = shown_segments(conn, asked.run_id, **asked.range)
+    found = evidence(conn, asked.run_id, **asked.range)
+    recommended = diagnose(found.steps, found.context, found.facts).clipping.recommended_max_norm
+    first, last = _extent(conn, asked)
+    return figures.histogram_figure(
+        norm_histogram(conn, shown),
+        max_norm=_newest_threshold(found.steps.max_norm),
+        recommended=None if recommended is None else (recommended.low, recommended.high),
+        stream=asked.stream,
+        attempt=asked.attempt,
+        position=position,
+        first_step=first,
+        last_step=last,
+    )
+
+
+def _newest_threshold(max_norm: Column | None) -> float | None:
+    if max_norm is None:
+        return None
+    rows = np.flatnonzero(max_norm.finite & (max_norm.values > 0))
+    return float(max_norm.values[rows[-1]]) if len(rows) else None
 
 
 def _extent(conn: "Connection", asked: Asked) -> tuple[int | None, int | None]:
