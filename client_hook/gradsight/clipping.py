@@ -163,6 +163,13 @@ def measured(seen: Seen, grads: Sequence[Tensor], norm_type: float = 2.0) -> Ten
     return torch.tensor(layer_norms_on_host(grads, norm_type), dtype=torch.float64)
 
 
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device, which is not waited for: it would be, copying from memory that is not pinned."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def on_host(value: Tensor) -> Scalar:
     """A CPU scalar as a float; what is on a device stays there."""
     return value if value.is_cuda else float(value)

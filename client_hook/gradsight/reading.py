@@ -57,7 +57,7 @@ class Reading:
         if outcome is None or not isinstance(outcome.layer_norms, Tensor) or not outcome.layer_norms.is_cuda:
             return
         device = outcome.layer_norms.device
-        scalars = {name: value for name, value in self._scalars.items() if isinstance(value, Tensor)}
+        scalars = {name: value for name, value in self._scalars.items() if isinstance(value, Tensor) and value.is_cuda}
         parts = [
             torch.stack([value.detach().to(device, torch.float64).reshape(()) for value in scalars.values()]),
             outcome.layer_norms.double() * outcome.unscale,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradsight import arguments
-from gradsight.clipping import EPS, Clip, FactorClipper, Seen, effective
+from gradsight.clipping import EPS, Clip, FactorClipper, Seen, effective, moved
 from gradsight.errors import ConfigurationError
 from gradsight.policies import TensorAdaptive, TensorNorm
 from gradsight.thresholds import Threshold
@@ -124,8 +124,8 @@ class AdaptiveState:
         for name in new:
             self._index[name] = len(self._index)
         unseen = torch.full((len(new),), torch.inf, dtype=torch.float64, device=device)
-        self._gamma = torch.cat((self._gamma.to(device), unseen)) if new else self._gamma.to(device)
-        self._count = self._count.to(device)
+        self._gamma = torch.cat((moved(self._gamma, device), unseen)) if new else moved(self._gamma, device)
+        self._count = moved(self._count, device)
         return self._gamma[self._indices(names)], self._count
 
     def write(self, names: Sequence[str], gamma: Tensor, count: Tensor) -> None:
@@ -134,7 +134,7 @@ class AdaptiveState:
 
     def _indices(self, names: Sequence[str]) -> Tensor:
         if self._at is None or self._at[0] is not names or self._at[1].device != self._gamma.device:
-            self._at = (names, torch.tensor([self._index[name] for name in names], device=self._gamma.device))
+            self._at = (names, moved(torch.tensor([self._index[name] for name in names]), self._gamma.device))
         return self._at[1]
 
     def state_dict(self) -> dict[str, Any]:

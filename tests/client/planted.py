@@ -28,12 +28,14 @@ def order_of(name: str) -> Iterator[None]:
         yield
 
 
-def zeros_like(grads: Planted, *, dtype: torch.dtype = torch.float32) -> list[tuple[str, nn.Parameter]]:
+def zeros_like(
+    grads: Planted, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> list[tuple[str, nn.Parameter]]:
     """Named parameters of zeros in the shapes of these gradients; None stands for one element."""
     tensors = [torch.zeros(1) if grad is None else torch.as_tensor(grad) for grad in grads]
     return [
-        (f"layer{index}", nn.Parameter(torch.zeros(tensor.shape, dtype=tensor.dtype if tensor.is_complex() else dtype)))
-        for index, tensor in enumerate(tensors)
+        (f"layer{index}", nn.Parameter(torch.zeros_like(tensor, dtype=tensor.dtype if tensor.is_complex() else dtype)))
+        for index, tensor in enumerate(tensor.to(device) for tensor in tensors)
     ]
 
 
@@ -64,8 +66,16 @@ class Bench:
         kept: Arguments of the monitor.
     """
 
-    def __init__(self, grads: Planted, *, fused: bool = False, dtype: torch.dtype = torch.float32, **kept: Any) -> None:
-        named = zeros_like(grads, dtype=dtype)
+    def __init__(
+        self,
+        grads: Planted,
+        *,
+        fused: bool = False,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+        **kept: Any,
+    ) -> None:
+        named = zeros_like(grads, dtype=dtype, device=device)
         self.parameters = [parameter for _, parameter in named]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0, fused=fused)
         self.monitor = gradsight.Monitor(named, self.optimizer, **kept)
