@@ -146,9 +146,10 @@ interface RunEvent {
 
 // Figures, as the server sends them.
 
-type FigureName = "norm" | "clip_coef" | "loss" | "loss_scale" | "layers";
+type FigureName = "norm" | "clip_fraction" | "clip_coef" | "loss" | "loss_scale" | "layers";
 type Role =
-  | "bars" | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "skipped" | "nonfinite" | "lr" | "heat";
+  | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "spike" | "skipped" | "nonfinite" | "lr" | "headroom"
+  | "border" | "heat" | "dominant" | "norms" | "below" | "above" | "recommended";
 type EncodedArray = { dtype: string; bdata: string; shape?: string | number };
 type AnyArray = EncodedArray | (number | string | null)[];
 
@@ -157,6 +158,8 @@ interface LiveRule {
   top?: boolean;
   where?: "clipped" | "skipped" | "nonfinite" | null;
   layers?: boolean;
+  /** A share of so many of the newest steps. */
+  window?: number;
 }
 
 interface EncodedTrace {
@@ -168,7 +171,6 @@ interface EncodedTrace {
   y: AnyArray;
   z?: AnyArray | AnyArray[];
   zmin?: number;
-  width?: AnyArray;
   yaxis?: string;
   fill?: string;
   line?: { shape?: string };
@@ -192,6 +194,8 @@ interface EncodedFigure {
   last_step: number | null;
   data: EncodedTrace[];
   layout: { yaxis?: AxisShape; yaxis2?: AxisShape };
+  /** Of the histogram. */
+  num_norms?: number | null;
 }
 
 // Figures, decoded: plain numbers, a gap is NaN.
@@ -204,6 +208,8 @@ interface Trace {
   axis: "y" | "y2";
   shape: "linear" | "hv";
   live: LiveRule | null;
+  /** Of a share that live steps move: what it was before the first of them, and the newest of them. */
+  slide?: { before: number; recent: number[] };
 }
 
 interface HeatMap {

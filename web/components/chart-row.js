@@ -3,9 +3,9 @@
 import { drawHeat, drawLines, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { heatAt, readAt } from "../lib/figures.js";
-import { lossScale, maxNorm, number, plain } from "../lib/format.js";
-import { colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
-import { t } from "../lib/texts.js";
+import { lossScale, maxNorm, NOTHING, number, percent, plain } from "../lib/format.js";
+import { AIM, colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
+import { knownText, t } from "../lib/texts.js";
 
 /** Space above and below the curves inside a plot; marks at the top edge need half their height. */
 const TOP_PX = 8;
@@ -22,6 +22,7 @@ export class ChartRow extends HTMLElement {
   #notes = h("p", { class: "chart-notes" });
   #plot = h("div", { class: "chart-plot", "aria-hidden": "true" });
   #label = h("span", { class: "threshold-label", hidden: true });
+  #edges = h("div", { class: "edge-labels", "aria-hidden": "true" });
   #names = h("div", { class: "layer-names", "aria-hidden": "true" });
   #colours = h("span", { class: "colour-bar", hidden: true });
   #words = h("p", { class: "chart-words" });
@@ -45,7 +46,7 @@ export class ChartRow extends HTMLElement {
   connectedCallback() {
     if (this.firstChild) return;
     const head = h("header", { class: "chart-head" }, this.#title, this.#value, this.#notes, this.#colours);
-    this.append(head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#names), this.#words);
+    this.append(head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#edges, this.#names), this.#words);
     this.setAttribute("role", "group");
   }
 
@@ -92,6 +93,7 @@ export class ChartRow extends HTMLElement {
     const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
     drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null));
     this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);
+    if (figure.name === "clip_fraction") this.#showEdges(figure, scale);
   }
 
   /** Where the curves are, in pixels of the element that holds this one. */
@@ -120,6 +122,20 @@ export class ChartRow extends HTMLElement {
     this.#label.style.top = `${TOP_PX + (1 - at) * this.#height}px`;
     this.#label.classList.toggle("is-under", this.#labelPlace.under);
     this.#label.classList.toggle("is-right", this.#labelPlace.atRight);
+  }
+
+  /** What the band and the lines in the chart of shares mean, at its right edge. @param {Figure} figure @param {import("../lib/scales.js").Scale} scale */
+  #showEdges(figure, scale) {
+    const borders = figure.traces.filter(({ role, y }) => role === "border" && y.length).map(({ key, y }) => ({ words: knownText(key) ?? "", at: y[0] }));
+    const edges = [{ words: t("clip_fraction.aim"), at: (AIM[0] + AIM[1]) / 2 }, ...borders];
+    const shown = JSON.stringify([edges, this.#height]);
+    if (this.#edges.dataset.shown === shown) return;
+    this.#edges.dataset.shown = shown;
+    this.#edges.replaceChildren(...edges.map(({ words, at }) => {
+      const label = h("span", {}, words);
+      label.style.top = `${TOP_PX + (1 - heightOf(scale, at)) * this.#height}px`;
+      return label;
+    }));
   }
 
   /** @param {[number, number]} span */
@@ -185,19 +201,23 @@ export class ChartRow extends HTMLElement {
   }
 }
 
+/** How a figure's values are written. @type {Partial<Record<FigureName, (value: number) => string>>} */
+const SHOW = { loss_scale: lossScale, loss: (value) => number(value, 4), clip_fraction: (value) => (Number.isNaN(value) ? NOTHING : percent(value)) };
+
 /** @param {Figure} figure @param {number | null} step */
 function lineParts(figure, step) {
   const reading = readAt(figure, step ?? Infinity);
   if (!reading) return { value: "", notes: [], marked: false };
   const { values, marks } = reading;
   const isNonfinite = marks.has("nonfinite") && !Number.isFinite(values.series ?? NaN);
-  const show = figure.name === "loss_scale" ? lossScale : figure.name === "loss" ? (/** @type {number} */ value) => number(value, 4) : number;
+  const show = SHOW[figure.name] ?? number;
   const notes = [];
-  const { band_low, band_high, threshold, lr } = values;
+  const { band_low, band_high, threshold, lr, headroom } = values;
   if (band_low !== undefined && band_high !== undefined && band_low < band_high) notes.push(t("reading.range", { low: show(band_low), high: show(band_high) }));
+  if (headroom !== undefined && headroom > 0) notes.push(t("reading.headroom", { value: show(headroom) }));
   if (threshold !== undefined && threshold > 0) notes.push(t("reading.max_norm", { value: maxNorm(threshold) }));
   if (lr !== undefined && !Number.isNaN(lr)) notes.push(t("reading.lr", { value: plain(Number(lr.toPrecision(2))) }));
-  const named = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter((mark) => marks.has(mark));
+  const named = /** @type {const} */ (["clipped", "spike", "skipped", "nonfinite"]).filter((mark) => marks.has(mark));
   if (step !== null) notes.push(...named.filter((mark) => mark !== "nonfinite" || !isNonfinite).map((mark) => t(`reading.${mark}`)));
   return { value: isNonfinite ? t("reading.nonfinite") : values.series === undefined ? "" : show(values.series), notes, marked: isNonfinite || (step !== null && marks.has("nonfinite")) };
 }

@@ -9,6 +9,7 @@ import { t } from "../lib/texts.js";
 const GLYPHS = {
   clippedDense: "M2 2.5v7M4.700 2.5v7M7.300 2.5v7M10 2.5v7",
   clipped: "M6 3a3 3 0 1 0 0 6a3 3 0 1 0 0-6z",
+  spike: "M6 1.5L10.5 6 6 10.5 1.5 6z",
   skipped: "M1.5 2.5h9l-4.500 8z",
   nonfinite: "M2 3.4L3.400 2 6 4.600 8.600 2 10 3.400 7.400 6 10 8.600 8.600 10 6 7.400 3.400 10 2 8.600 4.600 6z",
 };
@@ -19,13 +20,15 @@ export class MarkLegend extends HTMLElement {
   /** @param {Map<FigureName, Figure>} figures @param {[number, number]} steps on screen */
   show(figures, steps) {
     const norm = figures.get("norm");
-    const hasRate = figures.get("loss")?.traces.some((trace) => trace.role === "lr" && trace.y.some(Number.isFinite)) ?? false;
+    const hasRate = isDrawn(figures.get("loss"), "lr");
     const has = (/** @type {Role} */ role) => norm?.traces.some((trace) => trace.role === role && trace.x.length > 0) ?? false;
     const bucket = norm && norm.bucket_steps > 1 ? norm.bucket_steps : 0;
-    const marks = /** @type {const} */ (["clipped", "skipped", "nonfinite"]).filter(has);
+    const hasHeadroom = isDrawn(figures.get("loss_scale"), "headroom");
+    const hasDominant = isDrawn(figures.get("layers"), "dominant");
+    const marks = /** @type {const} */ (["clipped", "spike", "skipped", "nonfinite"]).filter(has);
     const clipped = norm?.traces.find((trace) => trace.role === "clipped");
     const dense = clipped !== undefined && areDense(clipped, steps);
-    const shown = JSON.stringify([bucket, has("threshold"), marks, dense, hasRate]);
+    const shown = JSON.stringify([bucket, has("threshold"), marks, dense, hasRate, hasHeadroom, hasDominant]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.setAttribute("role", "list");
@@ -35,9 +38,16 @@ export class MarkLegend extends HTMLElement {
       ...(bucket ? [item("band", t("norm.range", { bucket: integer(bucket) }))] : []),
       ...(has("threshold") ? [item("line threshold", t("norm.threshold"))] : []),
       ...(hasRate ? [item("line lr", t("loss.lr"))] : []),
+      ...(hasHeadroom ? [item("line lr", t("loss_scale.headroom"))] : []),
+      ...(hasDominant ? [item("line dominant", t("layers.dominant"))] : []),
       ...marks.map((role) => markItem(role, dense)),
     );
   }
+}
+
+/** @param {Figure | undefined} figure @param {Role} role */
+function isDrawn(figure, role) {
+  return figure?.traces.some((trace) => trace.role === role && trace.y.some(Number.isFinite)) ?? false;
 }
 
 /** @param {string} swatch @param {string} words */
@@ -45,11 +55,11 @@ function item(swatch, words) {
   return h("span", { class: "legend-item", role: "listitem" }, h("span", { class: `swatch ${swatch}`, "aria-hidden": "true" }), words);
 }
 
-/** @param {"clipped" | "skipped" | "nonfinite"} role @param {boolean} dense */
+/** @param {"clipped" | "spike" | "skipped" | "nonfinite"} role @param {boolean} dense */
 function markItem(role, dense) {
   const asLines = dense && role === "clipped";
   const mark = h("span", { class: `mark ${role}` });
-  mark.append(glyph(GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines }));
+  mark.append(glyph(GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines && role !== "spike" }));
   return h("span", { class: "legend-item", role: "listitem" }, mark, t(`norm.${role}`));
 }
 

@@ -46,7 +46,7 @@ export class WhatIfPanel extends HTMLElement {
     if (recommended) {
       const range = `${maxNorm(Number(recommended.low.toPrecision(3)))}–${maxNorm(Number(recommended.high.toPrecision(3)))}`;
       setText(this.#recommended, t("whatif.recommended", { range }));
-      this.#recommended.title = t("whatif.recommended.why", { basis: recommended.basis });
+      this.#recommended.title = t("whatif.recommended.why");
     }
     this.dataset.trial = String(trial !== null);
     /** @type {HTMLElement} */ (this.#bar.firstChild).style.width = `${100 * (share ?? 0)}%`;

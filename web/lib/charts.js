@@ -1,6 +1,6 @@
 /** The only file that touches Plotly: loads it, gives roles their colours by theme, draws. */
 
-import { areDense, indexesOnScreen } from "./scales.js";
+import { AIM, areDense, indexesOnScreen } from "./scales.js";
 import { indexAt } from "./arrays.js";
 import { outline } from "./histogram.js";
 
@@ -63,6 +63,7 @@ function readTokens() {
     series: read("series"),
     warning: read("warning"),
     critical: read("critical"),
+    ok: read("ok"),
     muted: read("muted"),
     text: read("text"),
     surface: read("surface"),
@@ -90,10 +91,11 @@ function translucent(hex, alpha) {
 export function drawLines(Plotly, element, figure, frame, scale, right) {
   tokens ??= readTokens();
   const theme = tokens;
-  const lines = figure.traces.filter((trace) => trace.role !== "band_low" && trace.role !== "band_high");
+  const lines = figure.traces.filter(({ role }) => role !== "band_low" && role !== "band_high" && role !== "border");
   const data = [...band(figure, frame, theme), ...lines.map((trace) => styledTrace(trace, frame, theme))];
   const layout = {
     ...sharedLayout(frame, tokens),
+    shapes: figure.name === "clip_fraction" ? shareShapes(figure, theme) : [],
     yaxis: yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, tokens),
     yaxis2: {
       ...(right ? yAxis(right.range, right.ticks, false, tokens) : { range: [0, 1], visible: false }),
@@ -258,6 +260,15 @@ function band(figure, frame, theme) {
   return [{ type: "scatter", mode: "lines", x, y, fill: "toself", fillcolor: colour, line: { width: 0.5, color: colour }, hoverinfo: "skip" }];
 }
 
+/** The share to aim at as a band, the borders of the verdicts as lines, over all steps. @param {Figure} figure @param {Tokens} theme */
+function shareShapes(figure, theme) {
+  const across = { xref: "paper", x0: 0, x1: 1, yref: "y", layer: "below" };
+  const borders = figure.traces.filter(({ role, y }) => role === "border" && y.length).map(({ y }) => ({
+    ...across, type: "line", y0: y[0], y1: y[0], line: { width: 1, dash: "dot", color: translucent(theme.muted, 0.6) },
+  }));
+  return [{ ...across, type: "rect", y0: AIM[0], y1: AIM[1], line: { width: 0 }, fillcolor: translucent(theme.ok, 0.16) }, ...borders];
+}
+
 /** @param {Trace} trace @param {Frame} frame @param {Tokens} theme */
 function styledTrace(trace, frame, theme) {
   const [from, to] = indexesOnScreen(trace, frame.steps);
@@ -288,6 +299,12 @@ function styleOf(trace, count, theme) {
       return { ...line(theme.warning, 1.5), mode: count === 1 ? "markers" : "lines" };
     case "lr":
       return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
+    case "headroom":
+      return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
+    case "dominant":
+      return { ...line(theme.text, 1.5), mode: "lines" };
+    case "spike":
+      return marks("diamond-open", theme.series, 9, 1, 1.4);
     case "clipped":
       return marks("circle", theme.warning, few ? 6 : 5, 0.9);
     case "skipped":
@@ -299,7 +316,7 @@ function styleOf(trace, count, theme) {
   }
 }
 
-/** @param {string} symbol @param {string} color @param {number} size @param {number} opacity */
-function marks(symbol, color, size, opacity) {
-  return { mode: "markers", cliponaxis: false, marker: { symbol, color, size, opacity, line: { width: 0 } } };
+/** @param {string} symbol @param {string} color @param {number} size @param {number} opacity @param {number} [width] of the outline */
+function marks(symbol, color, size, opacity, width = 0) {
+  return { mode: "markers", cliponaxis: false, marker: { symbol, color, size, opacity, line: { width, color } } };
 }

@@ -3,10 +3,16 @@
 import { bytesOf, indexAt, numbers, rows, words } from "./arrays.js";
 
 /** @type {FigureName[]} in the order they stand on the page */
-export const FIGURES = ["norm", "clip_coef", "loss", "loss_scale", "layers"];
+export const FIGURES = ["norm", "clip_fraction", "clip_coef", "loss", "loss_scale", "layers"];
 
-/** The column a figure is about: where it comes to hold values, an empty figure is worth reading again. */
-const MAIN_COLUMN = { norm: "grad_norm_before_clip", clip_coef: "clip_coef", loss: "loss", loss_scale: "loss_scale" };
+/** The columns a figure is about: where one comes to hold values, an empty figure is worth reading again. */
+const MAIN_COLUMNS = {
+  norm: ["grad_norm_before_clip"],
+  clip_fraction: ["max_norm", "clipped_layer_fraction"],
+  clip_coef: ["clip_coef"],
+  loss: ["loss"],
+  loss_scale: ["loss_scale"],
+};
 
 /** Marks stand on an axis of their own from 0 to 1: not finite at the very top, skipped just below. */
 const MARK_HEIGHT = { nonfinite: 1, skipped: 0.94 };
@@ -37,11 +43,17 @@ function decodeTrace(trace, layers) {
     role: trace.role,
     key: trace.key,
     x: numbers(trace.x),
-    y: layers ? words(trace.y).map((name) => layers.indexOf(name)) : numbers(trace.y),
+    y: layers ? indexesOf(trace.y, layers) : numbers(trace.y),
     axis: trace.yaxis === "y2" ? "y2" : "y",
     shape: trace.line?.shape === "hv" ? "hv" : "linear",
     live: trace.live ?? null,
   };
+}
+
+/** Where the named layers stand, NaN where none is named. @param {AnyArray} names @param {string[]} layers */
+function indexesOf(names, layers) {
+  const places = new Map(layers.map((name, i) => [name, i]));
+  return Array.isArray(names) ? names.map((name) => (name === null ? NaN : (places.get(String(name)) ?? NaN))) : [];
 }
 
 /** Whether there is a line or a map to draw. @param {Figure} figure */
@@ -94,7 +106,7 @@ function addStep(figure, steps, i) {
   const opens = end < 0 || bucketOf(figure, step) !== bucketOf(figure, end);
   const numBefore = opens ? 0 : lastStep(figure) - end + 1;
   for (const trace of figure.traces) {
-    const value = valueFor(trace, steps, i);
+    const value = trace.live?.window ? slidShare(figure, trace, steps, i) : valueFor(trace, steps, i);
     if (value === null) continue;
     const hasPoint = !opens && trace.x.length > 0 && bucketOf(figure, trace.x[trace.x.length - 1]) === bucketOf(figure, end);
     if (hasPoint) trace.y[trace.y.length - 1] = joined(trace, trace.y[trace.y.length - 1], value, numBefore);
@@ -114,16 +126,38 @@ function bucketOf(figure, step) {
 
 /** What a bucket shows once another value is in it. @param {Trace} trace @param {number} old @param {number} added @param {number} numBefore */
 function joined(trace, old, added, numBefore) {
-  if (Number.isNaN(old)) return added;
+  if (Number.isNaN(old) || trace.live?.window) return added;
   if (Number.isNaN(added)) return old;
   if (trace.role === "band_low") return Math.min(old, added);
   if (trace.role === "band_high" || trace.live?.where) return Math.max(old, added);
   return old + (added - old) / (numBefore + 1);
 }
 
+/**
+ * A share of the newest steps, moved on by one. Which of the steps before the first live one it was made of is not
+ * known here: in their place leaves what they were on the whole.
+ * @param {Figure} figure
+ * @param {Trace} trace
+ * @param {Tick["steps"]} steps
+ * @param {number} i
+ */
+function slidShare(figure, trace, steps, i) {
+  const before = trace.y.filter(Number.isFinite).at(-1) ?? NaN;
+  if (typeof steps.grad_norm_before_clip?.[i] !== "number") return before;
+  const happened = steps[trace.live?.y ?? ""]?.[i] ? 1 : 0;
+  if (Number.isNaN(before)) return happened;
+  const window = trace.live?.window ?? 1;
+  const numKnown = lastStep(figure) - (figure.first_step ?? 0) + 1;
+  if (numKnown < window) return before + (happened - before) / (numKnown + 1);
+  trace.slide ??= { before, recent: [] };
+  trace.slide.recent.push(happened);
+  const leaves = trace.slide.recent.length > window ? (trace.slide.recent.shift() ?? 0) : trace.slide.before;
+  return Math.min(1, Math.max(0, before + (happened - leaves) / window));
+}
+
 /** @param {Exclude<FigureName, "layers">} name @param {Tick["steps"]} steps */
 function hasNews(name, steps) {
-  return (steps[MAIN_COLUMN[name]] ?? []).some((value) => value !== null);
+  return MAIN_COLUMNS[name].some((column) => (steps[column] ?? []).some((value) => value !== null));
 }
 
 /** A trace's value of a live step; null where it has none there. @param {Trace} trace @param {Tick["steps"]} steps @param {number} i */
@@ -196,7 +230,7 @@ export function readAt(figure, step) {
     const at = indexAt(trace.x, reading.last);
     if (at < 0 || trace.x[at] < first) continue;
     if (trace.axis === "y2" && trace.role !== "lr") reading.marks.add(trace.role);
-    else if (trace.role === "clipped") reading.marks.add("clipped");
+    else if (trace.role === "clipped" || trace.role === "spike") reading.marks.add(trace.role);
     else reading.values[trace.role] = trace.y[at];
   }
   return reading;

@@ -7,23 +7,42 @@ import { numbers } from "./arrays.js";
  * @property {number[]} edges rising, one more than counts
  * @property {number[]} counts finite norms between two edges
  * @property {number} total
+ * @property {{low: number, high: number} | null} recommended
  * @property {number} position of the live stream it holds
- * @property {number} num_added live since it was read
  */
 
 /** @param {EncodedFigure} encoded @returns {Histogram | null} null where there are no norms */
 export function decodeHistogram(encoded) {
-  const bars = encoded.data.find((trace) => trace.role === "bars");
-  const counts = numbers(bars?.x);
-  const centres = numbers(bars?.y);
-  const widths = numbers(bars?.width);
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  if (!total) return null;
-  const edges = [];
-  // A bar on a log axis stands at the geometric centre of its edges.
-  for (let i = 0; i < centres.length; i++) edges.push(Math.hypot(widths[i] / 2, centres[i]) - widths[i] / 2);
-  edges.push((edges.at(-1) ?? 0) + (widths.at(-1) ?? 0));
-  return { edges, counts, total, position: encoded.position, num_added: 0 };
+  const found = (/** @type {Role} */ role) => encoded.data.find((trace) => trace.role === role);
+  const total = encoded.num_norms ?? 0;
+  const { edges, shares } = joined([found("norms"), found("below"), found("above")].map(stairsOf));
+  if (!total || !shares.length) return null;
+  const box = numbers(found("recommended")?.y);
+  const recommended = box.length ? { low: Math.min(...box), high: Math.max(...box) } : null;
+  return { edges, counts: shares.map((share) => share * total), total, recommended, position: encoded.position };
+}
+
+/** @typedef {{edges: number[], shares: number[]}} Bins */
+
+/** The bins whose outline a trace is: it goes up by pairs of corners, along the axis at both ends. @param {EncodedTrace | undefined} trace @returns {Bins} */
+function stairsOf(trace) {
+  const [x, y] = [numbers(trace?.x), numbers(trace?.y)];
+  return { edges: y.filter((_, i) => i % 2 === 0), shares: x.slice(1, -1).filter((_, i) => i % 2 === 0) };
+}
+
+/** The bins under and over the threshold as one row; one that it cuts is made whole again. @param {Bins[]} parts @returns {Bins} */
+function joined(parts) {
+  const [first, ...others] = parts.filter(({ shares }) => shares.length);
+  if (!first) return { edges: [], shares: [] };
+  const { edges, shares } = { edges: [...first.edges], shares: [...first.shares] };
+  for (const part of others) {
+    const width = Math.max(...[first, part].flatMap(({ edges: all }) => all.slice(1).map((edge, i) => edge / all[i])));
+    const isCut = shares.at(-1) === part.shares[0] && part.edges[1] / edges[edges.length - 2] <= width * (1 + 1e-9);
+    if (isCut) edges.pop();
+    edges.push(...part.edges.slice(1));
+    shares.push(...(isCut ? part.shares.slice(1) : part.shares));
+  }
+  return { edges, shares };
 }
 
 /** The norm below which a share of the norms is. @param {Histogram} histogram @param {number} share */
@@ -91,6 +110,5 @@ export function addNorm(histogram, norm) {
   }
   counts[low]++;
   histogram.total++;
-  histogram.num_added++;
   return true;
 }

@@ -2,10 +2,13 @@
 
 import { linearTicks, logTicks, padded, powerOfTwoTicks } from "./axes.js";
 import { extent, indexAt } from "./arrays.js";
-import { maxNorm, plain } from "./format.js";
+import { maxNorm, percent, plain } from "./format.js";
 
 /** Decades beyond the norms at which a threshold is named at the edge instead of flattening the curve. */
 const FAR_DECADES = 2.5;
+
+/** The share of steps that a fixed threshold is best set to clip. */
+export const AIM = [0.1, 0.2];
 
 /**
  * @typedef {object} Scale
@@ -37,7 +40,7 @@ export function scaleOf(figure, steps, height) {
   const count = Math.max(2, Math.floor(height / 28));
   if (figure.name === "loss_scale") return powerScale(figure, steps, count);
   const threshold = thresholdOf(figure, steps);
-  if (figure.range) return { range: figure.range, log: false, ticks: linearTicks(figure.range, Math.min(count, 3)), threshold: null };
+  if (figure.range) return fixedScale(figure.name, figure.range, count);
   const lines = figure.traces.filter((trace) => trace.axis === "y" && trace.role !== "threshold");
   const found = extentOf(lines, steps, figure.log) ?? (threshold ? [threshold, threshold] : [figure.log ? 1 : 0, 1]);
   const [low, high] = /** @type {[number, number]} */ (found);
@@ -46,6 +49,12 @@ export function scaleOf(figure, steps, height) {
   const range = padded([Math.min(...values), Math.max(...values)], figure.log);
   const ticks = figure.log ? logTicks(range, count) : linearTicks(range, count);
   return { range, log: figure.log, ticks, threshold: threshold === null ? null : { value: threshold, beyond } };
+}
+
+/** @param {FigureName} name @param {[number, number]} range @param {number} count @returns {Scale} */
+function fixedScale(name, range, count) {
+  const { values, labels } = linearTicks(range, Math.min(count, 3));
+  return { range, log: false, ticks: { values, labels: name === "clip_fraction" ? values.map((value) => percent(value)) : labels }, threshold: null };
 }
 
 /** @param {number} threshold @param {number} low @param {number} high @returns {-1 | 0 | 1} */

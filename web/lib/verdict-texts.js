@@ -76,7 +76,7 @@ export const verdictTexts = {
   "whatif.line.value": "{threshold}, clips {share}",
   "whatif.drag": "Drag to try another threshold; double-click goes back",
   "whatif.recommended": "Try {range}",
-  "whatif.recommended.why": "Clips 10–20 % of the judged steps: {basis}",
+  "whatif.recommended.why": "Clips 10–20 % of the newest steps shown",
   "whatif.reset": "Back",
   "whatif.reset.to": "Back to {threshold}",
   "whatif.clipped": "clipped",

@@ -23,7 +23,6 @@ export class WhatIfModel extends EventTarget {
   answers = { inForce: null, trial: null };
 
   #run;
-  #verdicts;
   #signal = new AbortController().signal;
   #reading = new AbortController();
   #asking = new AbortController();
@@ -35,11 +34,10 @@ export class WhatIfModel extends EventTarget {
   #numSteps = 0;
   #isOutgrown = false;
 
-  /** @param {import("./run-model.js").RunModel} run @param {import("./verdict-model.js").VerdictModel} verdicts */
-  constructor(run, verdicts) {
+  /** @param {import("./run-model.js").RunModel} run */
+  constructor(run) {
     super();
     this.#run = run;
-    this.#verdicts = verdicts;
   }
 
   /** @param {AbortSignal} signal */
@@ -62,8 +60,9 @@ export class WhatIfModel extends EventTarget {
     return this.#run.facts?.last.max_norm ?? null;
   }
 
+  /** Of the steps on screen. */
   get recommended() {
-    return this.#verdicts.isCurrent ? (this.#verdicts.diagnosis?.clipping.recommended_max_norm ?? null) : null;
+    return this.histogram?.recommended ?? null;
   }
 
   /** Where the line stands: at the threshold that is tried, in force, recommended, or one that clips a tenth. */
