@@ -17,11 +17,34 @@ from gradsight import wire
 from gradsight.errors import ConfigurationError
 
 
-def word(name: str, value: Any) -> str:
-    """A name of 1 to 256 characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 256 or "\0" in value:
-        raise ConfigurationError(f"{name} must be a text of 1 to 256 characters (none of them NUL), got {value!r}.")
+def word(name: str, value: Any, *, most: int = 256) -> str:
+    """A name that the wire can carry."""
+    if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value or not _is_unicode(value):
+        raise ConfigurationError(f"{name} must be a text of 1 to {most} characters (none of them NUL), got {value!r}.")
     return value
+
+
+def text(value: Any, *, most: int) -> str:
+    """Any text as the wire can carry it: what it cannot is replaced."""
+    return _as_unicode(str(value)).replace("\0", "\N{REPLACEMENT CHARACTER}")[:most]
+
+
+def number(value: Any) -> float:
+    """A value as a float: a tensor's is read without its graph."""
+    return float(value.detach() if hasattr(value, "detach") else value)
+
+
+def _is_unicode(value: str) -> bool:
+    """Whether it can be encoded: half of a surrogate pair cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _as_unicode(value: str) -> str:
+    return value if _is_unicode(value) else value.encode("utf-8", "replace").decode()
 
 
 def words(name: str, values: Any) -> list[str]:
@@ -80,24 +103,26 @@ def config(value: Any) -> dict[str, Any]:
         return {}
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"config must be a mapping, got {value!r}.")
-    kept = {str(key): _jsonable(item, depth=0) for key, item in value.items()}
+    kept = {_as_unicode(str(key)): _jsonable(item, depth=0) for key, item in value.items()}
     if len(json.dumps(kept)) > 500_000:
         raise ConfigurationError(f"config must be at most 500,000 characters, got {len(json.dumps(kept))}.")
     return kept
 
 
 def _jsonable(value: Any, *, depth: int) -> Any:
-    if value is None or isinstance(value, bool | str):
+    if isinstance(value, str):
+        return _as_unicode(value)
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return value if abs(value) <= wire.MAX_STEP else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else wire.word(value)
     if depth < 8 and isinstance(value, Mapping):
-        return {str(key): _jsonable(item, depth=depth + 1) for key, item in value.items()}
+        return {_as_unicode(str(key)): _jsonable(item, depth=depth + 1) for key, item in value.items()}
     if depth < 8 and isinstance(value, list | tuple):
         return [_jsonable(item, depth=depth + 1) for item in value]
-    return repr(value)
+    return _as_unicode(repr(value))
 
 
 def frameworks() -> dict[str, str]:

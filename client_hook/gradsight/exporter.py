@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from gradsight import spool, wire
 from gradsight.errors import ServerRefusedError, TransportError
+from gradsight.frames import Frame
 from gradsight.rows import Attempt, BatchBuilder, LayerSet, Recorded, Resolvable
 from gradsight.transport import Report, Transport, messages, send, sending_spooled
 
@@ -25,7 +26,7 @@ HEARTBEAT_AFTER_S = 2.0
 MAX_BACKOFF_S = 5.0
 SWEEP_S = 0.1
 MAX_READ_BYTES = 4 * 1024 * 1024
-MAX_QUEUE_ROWS = 8192
+MAX_QUEUE_ROWS = 65_536
 MAX_QUEUE_VALUES = 4_000_000
 
 logger = logging.getLogger("gradsight")
@@ -112,8 +113,8 @@ class Exporter:
         self._spool.append(self._run_frame(record))
         self._start()
 
-    def _run_frame(self, record: wire.RunRecord) -> spool.Frame:
-        return spool.Frame("run", self._run_id, "", 0, wire.encode(record))
+    def _run_frame(self, record: wire.RunRecord) -> Frame:
+        return Frame("run", self._run_id, "", 0, wire.encode(record))
 
     def _start(self) -> None:
         if self._threads:
@@ -140,7 +141,9 @@ class Exporter:
         if not any(thread.is_alive() for thread in self._threads):
             self._drain()  # what came between the thread's last look and the stop
         delivered = self._spool.is_empty
-        self._spool.close()
+        num_lost = self._spool.close()
+        if num_lost:
+            self.count_dropped("spool_full", num_lost, self._spool.error)
         return delivered
 
     def forget_after_fork(self) -> None:
@@ -166,21 +169,32 @@ class Exporter:
                 entries.append(self._queue.popleft())
             except IndexError:
                 break  # the training thread dropped it for a newer one
-        if not entries:
-            return
+        if entries:
+            self._spool_entries(entries)
+
+    def _spool_entries(self, entries: list[Recorded]) -> None:
+        """Spool them together; where that fails one by one, so that a bad one takes no other along."""
         try:
             for stream, batch, layer_set in BatchBuilder(self._attempt).batches(entries):
                 self._spool_batch(stream, batch, layer_set)
         except Exception as error:  # the boundary: whatever it is, training goes on
-            self.count_dropped("export_error", len(entries), error)
+            if len(entries) == 1:
+                self.count_dropped("bad_value", 1, error)
+                return
+            for entry in entries:
+                self._spool_entries([entry])
 
     def _spool_batch(self, stream: str, batch: wire.Batch, layer_set: LayerSet | None) -> None:
-        if layer_set is not None and layer_set.layers_id not in self._layer_sets:
-            self._layer_sets[layer_set.layers_id] = layer_set
+        is_new = layer_set is not None and layer_set.layers_id not in self._layer_sets
+        if layer_set is not None and is_new:
             batch.layers = layer_set.names
-            self._set_lead()
         batch.dropped = self.dropped
-        frame = spool.Frame("batch", self._run_id, stream, len(batch.step), wire.encode(batch))
+        body = wire.encode(batch)
+        wire.decode(body, wire.Batch)  # what no server would take must not take the rest of its batch along
+        if layer_set is not None and is_new:
+            self._layer_sets[layer_set.layers_id] = layer_set
+            self._set_lead()
+        frame = Frame("batch", self._run_id, stream, len(batch.step), body)
         num_dropped = self._spool.append(frame)
         if num_dropped:
             self.count_dropped("spool_full", num_dropped, self._spool.error)
@@ -195,7 +209,7 @@ class Exporter:
                 layers_id=layers_id,
                 layers=layer_set.names,
             )
-            lead.append(spool.Frame("batch", self._run_id, "main", 0, wire.encode(named)))
+            lead.append(Frame("batch", self._run_id, "main", 0, wire.encode(named)))
         self._spool.set_lead(lead)
 
     # The sender thread
@@ -247,13 +261,13 @@ class Sender:
             self._sweep_a_little()
             self._backoff_s = 0.0
             return True
-        except TransportError as error:
+        except (TransportError, OSError) as error:
             self._log_once(error)
             self._sweep = self._new_sweep()
             self._backoff_s = min(MAX_BACKOFF_S, max(0.25, self._backoff_s * 2))
             return False
 
-    def _deliver(self, frame: spool.Frame) -> None:
+    def _deliver(self, frame: Frame) -> None:
         timeout_s = 10.0 if self._exporter._deadline is None else max(0.2, self._exporter._deadline - monotonic())
         try:
             answer = send(self._transport, frame, timeout_s=timeout_s)
@@ -262,7 +276,7 @@ class Sender:
                 send(self._transport, self._exporter._run_frame(self._exporter._record), timeout_s=timeout_s)
                 answer = self._again(frame, timeout_s)
             else:
-                self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
+                self._refused(frame, error)
                 answer = None
         self._last_contact = monotonic()
         if answer is not None:
@@ -271,22 +285,26 @@ class Sender:
             if answer.layers_needed:
                 self._send_layers(frame.stream, timeout_s)
 
-    def _again(self, frame: spool.Frame, timeout_s: float) -> wire.Answer | None:
+    def _again(self, frame: Frame, timeout_s: float) -> wire.Answer | None:
         try:
             return send(self._transport, frame, timeout_s=timeout_s)
         except ServerRefusedError as error:
-            self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
+            self._refused(frame, error)
             return None
+
+    def _refused(self, frame: Frame, error: ServerRefusedError) -> None:
+        self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
+        spool.keep_refused(self._exporter._spool_dir, frame)
 
     def _send_layers(self, stream: str, timeout_s: float) -> None:
         for layers_id, layer_set in list(self._exporter._layer_sets.items()):
             batch = wire.Batch(
                 attempt_id=self._exporter._attempt.attempt_id, layers_id=layers_id, layers=layer_set.names
             )
-            frame = spool.Frame("batch", self._exporter._run_id, stream, 0, wire.encode(batch))
+            frame = Frame("batch", self._exporter._run_id, stream, 0, wire.encode(batch))
             send(self._transport, frame, timeout_s=timeout_s)
 
-    def _heartbeat(self) -> spool.Frame:
+    def _heartbeat(self) -> Frame:
         exporter = self._exporter
         if self._stream is None:
             return exporter._run_frame(wire.RunRecord())
@@ -295,9 +313,10 @@ class Sender:
             attempt_started_at_s=exporter._attempt.started_at_s,
             dropped=exporter.dropped,
         )
-        return spool.Frame("batch", exporter._run_id, self._stream, 0, wire.encode(batch))
+        return Frame("batch", exporter._run_id, self._stream, 0, wire.encode(batch))
 
     def _new_sweep(self) -> Iterator[None]:
+        """Sends what earlier processes have left, a message at a time."""
         return sending_spooled(self._exporter._spool_dir, self._transport, Report())
 
     def _sweep_a_little(self) -> None:
@@ -307,7 +326,7 @@ class Sender:
             if next(self._sweep, StopIteration) is StopIteration:
                 return
 
-    def _log_once(self, error: TransportError) -> None:
+    def _log_once(self, error: Exception) -> None:
         kind = type(error).__name__
         if kind not in self._exporter._logged:
             self._exporter._logged.add(kind)

@@ -140,7 +140,7 @@ class Monitor:
         if not isinstance(loss, Tensor):
             raise ConfigurationError(f"loss must be a tensor, got {loss!r}; a function goes to step(closure=…).")
         self._refresh()
-        seen = whole(loss.detach())
+        seen = whole(loss.detach()).clone()  # the user may go on with the loss in place
         learning = BackwardOrder(self._layers.parameters) if self._backward_order is None else None
         try:
             self._loss_scale.scaled(loss).backward()  # type: ignore[no-untyped-call]
@@ -225,7 +225,7 @@ class Monitor:
             if grads or shards:
                 outcome = self._amp.clip(names, parameters, grads, shards, is_first=not seen)
                 if not seen:
-                    first_loss.append(whole(loss.detach()) if isinstance(loss, Tensor) else None)
+                    first_loss.append(whole(loss.detach()).clone() if isinstance(loss, Tensor) else None)
                     seen.append((present, outcome))
                     if outcome.skipped:
                         raise _FirstNotFiniteError

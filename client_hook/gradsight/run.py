@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,7 @@ class Run:
         self._pid = os.getpid()
         self._layer_sets: dict[tuple[str, ...], LayerSet] = {}
         self._metric_names: set[str] = set()
+        self._last_stream = "main"
         record = wire.RunRecord(
             config=door.config(config),
             tags=door.words("tags", tags),
@@ -91,7 +93,7 @@ class Run:
         attempt = Attempt(launch.new_attempt(self.id, all_ranks=all_ranks), time.time(), rank)
         if resume is None:
             record.started_at_s = attempt.started_at_s
-        said = self._greet(record) if chosen == "online" else f"offline; spooling to {self.spool_dir}"
+        said = self._greet(record) if chosen == "online" else f"offline; {self._where_steps_wait()}"
         connect = (lambda: HttpTransport(self.server, self._token)) if chosen == "online" else None
         self._exporter = Exporter(self.id, attempt, self.spool_dir, connect)
         self._exporter.describe(record)
@@ -102,16 +104,24 @@ class Run:
     def _greet(self, record: wire.RunRecord) -> str:
         """Introduce the run to the server; what to tell the user about it."""
         transport = HttpTransport(self.server, self._token)
-        later = f"spooling to {self.spool_dir} (send it later: gradsight sync)"
         try:
             transport.put_run(self.id, wire.encode(record), timeout_s=FIRST_CONTACT_S)
             return self.url
         except ServerRefusedTokenError:
-            return f"{self.server} wants a token (GRADSIGHT_TOKEN); {later}"
+            return f"{self.server} wants a token (GRADSIGHT_TOKEN); {self._where_steps_wait()}"
         except TransportError:
-            return f"no server at {self.server}; {later}"
+            return f"no server at {self.server}; {self._where_steps_wait()}"
         finally:
             transport.close()
+
+    def _where_steps_wait(self) -> str:
+        try:
+            (self.spool_dir / "spool").mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.spool_dir / "spool"):
+                return f"spooling to {self.spool_dir} (send it later: gradsight sync)"
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return f"and {self.spool_dir} cannot be written ({reason}): steps are kept in memory, and lost at the end"
 
     @property
     def url(self) -> str:
@@ -158,7 +168,7 @@ class Run:
             return
         try:
             if clip_coef is None and grad_norm_before_clip is not None and max_norm is not None:
-                clip_coef = clip_ratio(float(grad_norm_before_clip), float(max_norm))
+                clip_coef = clip_ratio(door.number(grad_norm_before_clip), door.number(max_norm))
             given = {
                 "loss": loss,
                 "lr": lr,
@@ -167,15 +177,14 @@ class Run:
                 "clip_coef": clip_coef,
                 "loss_scale": loss_scale,
             }
-            columns: dict[str, Any] = {key: float(value) for key, value in given.items() if value is not None}
+            columns: dict[str, Any] = {key: door.number(value) for key, value in given.items() if value is not None}
             if skipped is not None:
                 columns["skipped"] = bool(skipped)
             names = tuple(layer_norms or ())
-            norms = [wire.NO_GRADIENT if norm is None else float(norm) for norm in (layer_norms or {}).values()]
-            row = StepRow(
-                door.step(step), time.time(), columns, self._layer_set(names) if names else None, norms or None
-            )
-            self._record(stream, row)
+            norms = [wire.NO_GRADIENT if norm is None else door.number(norm) for norm in (layer_norms or {}).values()]
+            layer_set = self._layer_set(names) if names else None
+            row = StepRow(door.step(step), time.time(), columns, layer_set, norms or None)
+            self._record(door.word("stream", stream), row)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
@@ -190,29 +199,31 @@ class Run:
             return
         for name, value in items:
             try:
-                self._exporter.submit(stream, self._metric(step, name, value), is_step=False)
+                metric = self._metric(step, name, value)
+                self._exporter.submit(door.word("stream", stream), metric, is_step=False)
             except Exception as error:  # one wrong value must not take the others along
                 self._lost("bad_value", error)
 
     def _metric(self, step: int, name: str, value: float) -> wire.Metric:
         if name not in self._metric_names and len(self._metric_names) >= wire.MAX_METRIC_NAMES:
             raise ValueError(f"metrics must have at most {wire.MAX_METRIC_NAMES} names, the next is {name!r}")
-        metric = wire.Metric(step=door.step(step), name=door.word("name", name), value=float(value))
+        metric = wire.Metric(step=door.step(step), name=door.word("name", name), value=door.number(value))
         self._metric_names.add(name)
         return metric
 
-    def log_event(self, kind: str, *, step: int | None = None, message: str = "", stream: str = "main") -> None:
-        """Record that something happened, "evaluation began" say."""
+    def log_event(self, kind: str, *, step: int | None = None, message: str = "", stream: str | None = None) -> None:
+        """Record that something happened, "evaluation began" say; on the stream used last unless told which."""
         if self._exporter is None:
             return
         try:
             event = wire.Event(
-                kind=door.word("kind", kind)[:64],
+                kind=door.word("kind", kind, most=64),
                 step=None if step is None else door.step(step),
-                message=str(message)[:4096],
+                message=door.text(message, most=4096),
                 wall_time_s=time.time(),
             )
-            self._exporter.submit(stream, event, is_step=False)
+            on_stream = self._last_stream if stream is None else door.word("stream", stream)
+            self._exporter.submit(on_stream, event, is_step=False)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
@@ -231,7 +242,10 @@ class Run:
         if self._exporter is not None:
             if os.getpid() == self._pid:  # a forked child ends itself, not its parent's run
                 self.log_event(status)
-            self._exporter.close(timeout_s=FINISH_WITHIN_S)
+            try:
+                self._exporter.close(timeout_s=FINISH_WITHIN_S)
+            except Exception as error:  # the boundary: the training has ended well, whatever becomes of telemetry
+                self._lost("close_error", error)
 
     def __enter__(self) -> "Run":
         return self
@@ -239,7 +253,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.finish("finished" if kind is None else "failed")
+        left_well = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self.finish("finished" if left_well else "failed")
 
     def __repr__(self) -> str:
         return f"Run({self.project}/{self.name}, {self.url})"
@@ -257,11 +272,12 @@ class Run:
         if names not in self._layer_sets:
             if len(self._layer_sets) > 64:
                 raise ValueError("layer_norms has had more than 64 different sets of names")
-            self._layer_sets[names] = LayerSet(names)
+            self._layer_sets[names] = LayerSet([door.word("layer_norms", name, most=1024) for name in names])
         return self._layer_sets[names]
 
     def _record(self, stream: str, row: Resolvable) -> None:
         if self._exporter is not None:
+            self._last_stream = stream
             self._exporter.submit(stream, row)
 
     def _lost(self, reason: str, error: BaseException) -> None:

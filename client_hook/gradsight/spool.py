@@ -1,22 +1,24 @@
 """The spool: what was recorded lies in append-only segments on disk until the server has acknowledged it.
 
     .gradsight/spool/<run id>/<attempt>-r<rank>-<pid>/lock         held by the writing process while it lives
-                                                      000001.seg   frames: length, CRC-32, message
+                                                      000001.seg   frames: mark, length, CRC-32, message
+    .gradsight/refused/<run id>.frames                             what a server would never take, kept to look at
 
-A frame is whole or it is not there: a process that is killed leaves at most half a frame at the end, which readers
-leave out. Each segment begins with the run's record and repeats the layers' names, so it can be sent by itself.
+What a kill has cut short and what a disk has damaged is left out and counted (frames.py). Each segment begins with the
+run's record and repeats the layers' names, so it can be sent by itself.
 """
 
 import re
-import struct
-import zlib
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import IO, Literal, NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
+
+from gradsight.frames import Frame, packed, read_frames
 
 try:
     import fcntl
@@ -29,17 +31,6 @@ ROTATE_BYTES = 1024 * 1024
 MAX_SPOOL_BYTES = 4 * 1024**3
 MAX_MEMORY_BYTES = 32 * 1024 * 1024
 """How much is kept in memory where the disk takes nothing."""
-_HEADER = struct.Struct("<II")
-
-
-class Frame(msgspec.Struct, array_like=True):
-    """One message to the server: a run's record, or a batch."""
-
-    kind: Literal["run", "batch"]
-    run_id: str
-    stream: str
-    num_steps: int
-    body: bytes
 
 
 class Position(NamedTuple):
@@ -68,6 +59,8 @@ class Writer:
         self._num_segments = 0
         self._lead: list[bytes] = []
         self.error: OSError | None = None
+        self.num_damaged = 0
+        """Stretches of segments that could not be read back."""
 
     def set_lead(self, frames: list[Frame]) -> None:
         """What every new segment begins with."""
@@ -107,7 +100,7 @@ class Writer:
             lead = self._lead
         assert self._file is not None
         path, size = self._segments[-1]
-        data = b"".join(_HEADER.pack(len(part), zlib.crc32(part)) + part for part in (*lead, message))
+        data = b"".join(packed(part) for part in (*lead, message))
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
@@ -130,22 +123,28 @@ class Writer:
         """After a failed write: cut the half frame off, and begin a new segment when the disk takes data again."""
         if self._file is None:
             return
+        path, size = self._segments[-1]
         try:
-            self._file.truncate(self._segments[-1][1])
+            self._file.truncate(size)
         except OSError:
             pass  # readers leave a half frame out
         finally:
             self._file.close()
             self._file = None
+        if size == 0:  # a full disk must not fill with empty segments either
+            self._segments.pop()
+            _unlink(path)
 
     def read(self, max_bytes: int) -> tuple[list[Frame], Position]:
         """The oldest frames not yet acknowledged, in order, and the position behind them."""
         with self._lock:
             while self._segments:
                 path, size = self._segments[0]
-                frames, offset = _read_frames(path, self._offset, max_bytes, size)
-                if frames:
-                    return frames, Position(path, offset)
+                found = read_frames(path, self._offset, max_bytes, size)
+                self.num_damaged += found.num_damaged
+                if found.frames:
+                    return found.frames, Position(path, found.offset)
+                self._offset = size
                 if len(self._segments) == 1:
                     break
                 self._drop_first_segment()
@@ -171,7 +170,7 @@ class Writer:
         if not self._segments and self._file is not None:
             self._file.close()
             self._file = None
-        path.unlink(missing_ok=True)
+        _unlink(path)
 
     @property
     def is_empty(self) -> bool:
@@ -179,13 +178,16 @@ class Writer:
         with self._lock:
             return sum(size for _, size in self._segments) <= self._offset and not self._memory
 
-    def close(self) -> None:
-        """Let go of the files. What is acknowledged is removed, the rest stays for a later process."""
+    def close(self) -> int:
+        """Let go of the files: what is acknowledged is removed, the rest stays for a later process. How many steps
+        were in memory only, and are lost."""
         empty = self.is_empty
         with self._lock:
+            num_lost = sum(num_steps for _, num_steps in self._memory)
+            self._memory.clear()
             if empty:
                 for path, _ in self._segments:
-                    path.unlink(missing_ok=True)
+                    _unlink(path)
                 _remove_folder(self._folder)
             for file in (self._file, self._lock_file):
                 if file is not None:
@@ -193,6 +195,7 @@ class Writer:
             self._file = self._lock_file = None
             self._segments.clear()
             self._offset = 0
+        return num_lost
 
     def forget_after_fork(self) -> None:
         """In a forked child: let go of the parent's files. Their locks stay with the parent."""
@@ -203,40 +206,25 @@ class Writer:
         self._file = self._lock_file = None
 
 
-def _read_frames(path: Path, offset: int, max_bytes: int, end: int | None = None) -> tuple[list[Frame], int]:
-    """Whole frames from `offset` on, and the offset behind them; stops before one that is cut short or damaged."""
-    frames: list[Frame] = []
-    start = offset
-    with open(path, "rb") as file:
-        file.seek(offset)
-        while offset - start < max_bytes and (end is None or offset < end):
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                break
-            length, checksum = _HEADER.unpack(header)
-            message = file.read(length)
-            if len(message) < length or zlib.crc32(message) != checksum:
-                break
-            frames.append(msgspec.msgpack.decode(message, type=Frame))
-            offset += _HEADER.size + length
-    return frames, offset
-
-
 class Leftover:
     """What a process that is gone has left: segments to send, then to remove. Use it as a context manager."""
 
     def __init__(self, folder: Path, lock_file: IO[bytes] | None) -> None:
         self._folder = folder
         self._lock_file = lock_file
+        self.num_damaged = 0
 
     def runs_of_frames(self, max_bytes: int = 4 * 1024 * 1024) -> Iterator[list[Frame]]:
         """Frames in order, some at a time. A segment is removed once the caller asks for what comes after it."""
         for path in sorted(self._folder.glob("*.seg")):
-            frames, offset = _read_frames(path, 0, max_bytes)
-            while frames:
-                yield frames
-                frames, offset = _read_frames(path, offset, max_bytes)
-            path.unlink(missing_ok=True)
+            found = read_frames(path, 0, max_bytes)
+            while True:
+                self.num_damaged += found.num_damaged
+                if not found.frames:
+                    break
+                yield found.frames
+                found = read_frames(path, found.offset, max_bytes)
+            _unlink(path)
         _remove_folder(self._folder)
 
     def __enter__(self) -> "Leftover":
@@ -251,7 +239,14 @@ def pending(spool_dir: Path | str) -> list[Path]:
     """Folders of processes, living or gone, that have left something in this spool; oldest first."""
     root = Path(spool_dir) / "spool"
     found = {path.parent for path in root.glob("*/*/*.seg") if re.fullmatch(r"\d{6}\.seg", path.name)}
-    return sorted(found, key=lambda folder: folder.stat().st_mtime if folder.exists() else 0.0)
+    return sorted(found, key=_modified_at)
+
+
+def _modified_at(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def take(folder: Path) -> Leftover | None:
@@ -270,9 +265,25 @@ def take(folder: Path) -> Leftover | None:
     return Leftover(folder, lock_file)
 
 
+def keep_refused(spool_dir: Path | str, frame: Frame) -> None:
+    """Keep what a server will never take: it cannot be sent, and must not be destroyed."""
+    folder = Path(spool_dir) / "refused"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / f"{frame.run_id}.frames", "ab") as file:
+            file.write(packed(msgspec.msgpack.encode(frame)))
+    except OSError:
+        pass  # it is counted all the same
+
+
+def _unlink(path: Path) -> None:
+    with suppress(OSError):  # a spool that cannot be removed is sent again: re-sending changes nothing
+        path.unlink(missing_ok=True)
+
+
 def _remove_folder(folder: Path) -> None:
     """Remove an empty spool folder and the run's folder above it, if nothing else is in them."""
-    (folder / "lock").unlink(missing_ok=True)
+    _unlink(folder / "lock")
     for path in (folder, folder.parent, folder.parent.parent):
         try:
             path.rmdir()

@@ -15,9 +15,12 @@ from gradsight.errors import (
     ServerUnreachableError,
     WireError,
 )
+from gradsight.frames import Frame
 from gradsight.rows import can_follow, merged
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+REFUSALS = (400, 404, 413, 415, 422)
+"""What Gradsight answers to a request it will never take; any other server's word counts for nothing."""
 
 
 class Transport(Protocol):
@@ -36,6 +39,7 @@ class HttpTransport:
     def __init__(self, server: str, token: str | None = None) -> None:
         msgpack = wire.CONTENT_TYPE_MSGPACK.encode()
         headers = {b"Content-Type": msgpack, b"Accept": msgpack}
+        token = token.strip() if token else None  # one read from a file ends in a newline
         if token:
             headers[b"Authorization"] = f"Bearer {token}".encode()
         is_local = urlsplit(server).hostname in LOOPBACK
@@ -68,7 +72,7 @@ class HttpTransport:
         detail = f"{method} {path} answered {status}: {response.text[:300]}"
         if status in (401, 403):
             raise ServerRefusedTokenError(detail)
-        if status in (400, 404, 405, 411, 413, 415, 422):
+        if status in REFUSALS and _is_ours(response):
             raise ServerRefusedError(detail, status=status)
         raise ServerUnreachableError(detail)
 
@@ -96,32 +100,50 @@ class MemoryTransport:
         """Nothing to let go of."""
 
 
-def messages(frames: Sequence[spool.Frame]) -> Iterator[tuple[spool.Frame, list[spool.Frame]]]:
+def _is_ours(response: httpx.Response) -> bool:
+    """Whether the error is one of Gradsight's own: a proxy or another service must not have data thrown away."""
+    try:
+        body = response.json()
+    except ValueError:
+        return False
+    return isinstance(body, dict) and {"error", "detail"} <= body.keys() and body["error"] != "NotFound"
+
+
+def messages(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Frame]]]:
     """(message to send, the frames it stands for): batches that follow one another go as one."""
     index = 0
     while index < len(frames):
         frame = frames[index]
         group = [frame]
-        if frame.kind == "batch":
-            batches = [wire.decode(frame.body, wire.Batch)]
-            num_steps = len(batches[0].step)
+        first = _batch(frame)
+        if first is not None:
+            batches = [first]
+            num_steps = len(first.step)
             for following in frames[index + 1 :]:
                 if following.kind != "batch" or (following.run_id, following.stream) != (frame.run_id, frame.stream):
                     break
-                batch = wire.decode(following.body, wire.Batch)
-                if not can_follow(batches[0], batch, num_steps):
+                batch = _batch(following)
+                if batch is None or not can_follow(batches[0], batch, num_steps):
                     break
                 num_steps += len(batch.step)
                 batches.append(batch)
                 group.append(following)
             if len(batches) > 1:
                 body = wire.encode(merged(batches))
-                frame = spool.Frame("batch", frame.run_id, frame.stream, num_steps, body)
+                frame = Frame("batch", frame.run_id, frame.stream, num_steps, body)
         yield frame, group
         index += len(group)
 
 
-def send(transport: Transport, frame: spool.Frame, *, timeout_s: float = 10.0) -> wire.Answer | None:
+def _batch(frame: Frame) -> wire.Batch | None:
+    """The frame's batch; None where it is none, or one that only the server can refuse."""
+    try:
+        return wire.decode(frame.body, wire.Batch) if frame.kind == "batch" else None
+    except WireError:
+        return None
+
+
+def send(transport: Transport, frame: Frame, *, timeout_s: float = 10.0) -> wire.Answer | None:
     """Send one message; the server's answer where it was a batch."""
     if frame.kind == "run":
         transport.put_run(frame.run_id, frame.body, timeout_s=timeout_s)
@@ -136,6 +158,9 @@ class Report:
     num_runs: int = 0
     num_steps: int = 0
     num_refused: int = 0
+    """Messages the server will never take; they are kept in the spool's `refused` folder."""
+    num_damaged: int = 0
+    """Stretches of the spool that could not be read back."""
     num_busy: int = 0
     """Spools whose process lives and sends them itself."""
 
@@ -159,10 +184,12 @@ def sending_spooled(spool_dir: Path | str, transport: Transport, report: Report)
                         send(transport, frame)
                         report.num_steps += frame.num_steps
                     except ServerRefusedError:
-                        report.num_refused += 1  # it will never be taken: the rest must not wait for it
+                        report.num_refused += 1  # the rest must not wait for it
+                        spool.keep_refused(spool_dir, frame)
                     run_ids.add(frame.run_id)
                     report.num_runs = len(run_ids)
                     yield
+            report.num_damaged += leftover.num_damaged
 
 
 def send_spooled(spool_dir: Path | str, transport: Transport) -> Report:

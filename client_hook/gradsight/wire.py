@@ -99,7 +99,7 @@ class RunRecord(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=
     frameworks: dict[Name, Name] | UnsetType = UNSET
     """Versions, `{"torch": "2.13.0"}`."""
     started_at_s: Moment | UnsetType = UNSET
-    streams: dict[Name, StreamRecord] | UnsetType = UNSET
+    streams: Annotated[dict[Name, StreamRecord], Meta(max_length=256)] | UnsetType = UNSET
 
 
 class Metric(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -290,7 +290,7 @@ def _explained(error: msgspec.ValidationError, body: bytes, kind: type[Struct], 
         value: Any = decoder.decode(body)
         for part in path.replace("[", ".[").split("."):
             value = value[int(part[1:-1])] if part.startswith("[") else value[part]
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError):
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError, ValueError, RecursionError):
         return WireError(f"{path}: {what}", field=path)
     shown = repr(value)
     return WireError(f"{path}: {what}, got {shown if len(shown) <= 80 else shown[:77] + '…'}", field=path)

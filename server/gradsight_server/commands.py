@@ -106,10 +106,12 @@ def spool_folder() -> Path:
 def told(report: transport.Report, folder: Path) -> str:
     """What was sent, in a sentence; empty where there was nothing."""
     parts = []
-    if report.num_runs:
+    if report.num_steps or (report.num_runs and not report.num_refused):
         parts.append(f"sent {report.num_steps} steps of {report.num_runs} run{'s' * (report.num_runs != 1)}")
     if report.num_refused:
-        parts.append(f"{report.num_refused} messages were refused by the server and are gone")
+        parts.append(f"{report.num_refused} messages were refused by the server and are kept in {folder / 'refused'}")
+    if report.num_damaged:
+        parts.append(f"{report.num_damaged} damaged stretches could not be read")
     if report.num_busy:
         parts.append(f"left {report.num_busy} to the processes that still write them")
     return f"{folder}: {', '.join(parts)}." if parts else ""

@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gradsight import exporter as exporter_module
 from gradsight import wire
-from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError
+from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError, WireError
 from gradsight.exporter import Exporter
+from gradsight.frames import read_frames
 from gradsight.rows import Attempt, LayerSet, StepRow
 from gradsight.transport import MemoryTransport
 
@@ -42,6 +44,16 @@ class MoodyTransport(MemoryTransport):
     @property
     def steps(self) -> list[int]:
         return [step for _, _, batch in self.batches for step in batch.step]
+
+
+class StrictTransport(MoodyTransport):
+    """Refuses what the wire contract does, as the server would."""
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        try:
+            return super().post_batch(run_id, stream, body)
+        except WireError as error:
+            raise ServerRefusedError(str(error), status=422) from error
 
 
 @pytest.fixture
@@ -196,3 +208,48 @@ def test_a_later_process_sends_what_an_earlier_one_left(tmp_path: Path) -> None:
     assert later.close(timeout_s=5.0)
     assert up.runs["a" * 32][0].name == "earlier"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(wire.Event(kind="n", message="a\0b"), id="NUL in a message"),
+        pytest.param(StepRow(1, 1.0, {"loss": "high"}), id="a text as a number"),
+        pytest.param(StepRow(1, 1.0, {"loss": 1.0}, LayerSet([""]), [1.0]), id="a layer without a name"),
+        pytest.param(StepRow(1, 1.0, {"first_nonfinite_layer": "\ud800"}), id="half a surrogate pair"),
+        pytest.param(StepRow(1, 1.0, {"unheard_of": 1.0}), id="an unknown column"),
+    ],
+)
+def test_a_bad_entry_takes_no_other_along(what: Any, tmp_path: Path) -> None:
+    """Whatever slips past the door: the server refuses it, or it cannot be encoded; everything else arrives."""
+    server = StrictTransport()
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: server)
+    exporter.describe(wire.RunRecord(name="n"))
+    log(exporter, range(5))
+    exporter.submit("main", what, is_step=isinstance(what, StepRow))
+    log(exporter, range(5, 10))
+    assert exporter.close(timeout_s=10.0)
+    assert set(range(10)) - {1} <= set(server.steps)
+    assert sum(exporter.dropped.values()) >= 1
+    assert list(tmp_path.rglob("*.seg")) == []
+
+
+def test_a_stream_that_is_no_text_does_not_stop_the_others(tmp_path: Path) -> None:
+    server = StrictTransport()
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: server)
+    exporter.submit(5, StepRow(0, 1.0, {"loss": 1.0}))  # type: ignore[arg-type]
+    log(exporter, range(10))
+    assert exporter.close(timeout_s=10.0)
+    assert server.steps == list(range(10))
+
+
+def test_what_a_server_refuses_is_kept_to_look_at(
+    exporter: Exporter, transport: MoodyTransport, tmp_path: Path
+) -> None:
+    log(exporter, range(1))
+    wait_until(lambda: transport.steps == [0])
+    transport.mood = ServerRefusedError("422", status=422)
+    log(exporter, range(1, 2))
+    wait_until(lambda: "refused" in exporter.dropped)
+    (kept,) = tmp_path.glob("refused/*.frames")
+    assert len(read_frames(kept, 0, 1 << 20).frames) == 1

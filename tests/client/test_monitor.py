@@ -95,6 +95,16 @@ def test_every_step_is_recorded_with_its_norm_threshold_and_ratio(run: gradsight
     assert all(isinstance(time, float) and 0 <= time < 10 for time in recorded["hook_time_s"])
 
 
+def test_the_recorded_loss_is_what_it_was_at_the_step(run: gradsight.Run) -> None:
+    model = small_model()
+    monitor = gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), run=run)
+    loss = model(torch.ones(2, 4)).square().mean()
+    expected = float(loss.detach())
+    monitor.step(loss)
+    loss.detach().add_(100.0)  # an average over ranks in place, say
+    assert rows(sent(run))["loss"] == [pytest.approx(expected)]
+
+
 def test_layer_norms_are_a_row_per_step_and_make_up_the_total(run: gradsight.Run) -> None:
     model = small_model()
     optimizer = SGD(model.parameters(), lr=0.01)

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import gradsight
 from gradsight import spool, wire
@@ -88,6 +90,69 @@ def test_metrics_stop_at_32_names(run: gradsight.Run) -> None:
     metrics = [metric for _, _, batch in sent(run).batches for metric in batch.metrics]
     assert [(metric.step, metric.name, metric.value) for metric in metrics][:2] == [(3, "m0", 0.0), (3, "m1", 1.0)]
     assert len(metrics) == 32
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda run: run.log_step(1, stream=5, loss=1.0), id="stream as a number"),
+        pytest.param(lambda run: run.log_step(1, stream=None, loss=1.0), id="no stream"),
+        pytest.param(lambda run: run.log_step(1, layer_norms={"": 1.0}), id="layer without a name"),
+        pytest.param(lambda run: run.log_step(1, layer_norms={"x" * 2000: 1.0}), id="layer with a huge name"),
+        pytest.param(lambda run: run.log_step(1, layer_norms={1: 1.0}), id="layer named by a number"),
+        pytest.param(lambda run: run.log_step(1, loss=torch.zeros(2)), id="a vector as a loss"),
+        pytest.param(lambda run: run.log_metrics(1, {"a\ud800": 1.0}), id="half a surrogate pair"),
+        pytest.param(lambda run: run.log_metrics(1, {"a": 1.0}, stream="a\0"), id="NUL in a stream"),
+        pytest.param(lambda run: run.log_event("a\0b"), id="NUL in a kind"),
+    ],
+)
+def test_a_bad_call_is_counted_and_harms_nothing_else(
+    call: Callable[[gradsight.Run], None], run: gradsight.Run
+) -> None:
+    run.log_step(0, loss=1.0)
+    call(run)
+    run.log_step(2, loss=1.0)
+    assert run.num_dropped == {"bad_value": 1}
+    assert rows(sent(run))["step"] == [0, 2]
+
+
+def test_an_odd_message_is_sent_as_text(run: gradsight.Run) -> None:
+    run.log_event("note", message="a\0b\ud800" + "x" * 5000)
+    events = [event for _, _, batch in sent(run).batches for event in batch.events]
+    assert events[0].message.startswith("a\N{REPLACEMENT CHARACTER}b?x")
+    assert len(events[0].message) == 4096
+
+
+def test_a_loss_with_a_graph_is_logged_without_a_warning(run: gradsight.Run) -> None:
+    run.log_step(0, loss=torch.ones((), requires_grad=True) * 2)  # type: ignore[arg-type]
+    assert rows(sent(run))["loss"] == [2.0]
+
+
+def test_a_run_of_other_streams_ends_on_one_of_them(run: gradsight.Run) -> None:
+    run.log_step(0, stream="generator", loss=1.0)
+    run.log_step(0, stream="discriminator", loss=1.0)
+    streams = {stream for _, stream, _ in sent(run).batches}
+    assert streams == {"generator", "discriminator"}
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "finished"), (None, "finished"), (1, "failed")])
+def test_leaving_the_block_by_exit_counts_by_its_code(code: int | None, status: str, tmp_path: Path) -> None:
+    run = gradsight.Run(spool_dir=tmp_path, mode="offline", quiet=True)
+    with pytest.raises(SystemExit), run:
+        sys.exit(code)
+    assert [event.kind for _, _, batch in sent(run).batches for event in batch.events] == [status]
+
+
+def test_a_spool_that_cannot_be_written_is_told_at_the_start_and_counted_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    run = gradsight.Run(server=NOBODY, spool_dir=tmp_path / "file" / "spool")
+    assert "cannot be written" in capfd.readouterr().err
+    run.log_step(0, loss=1.0)
+    run.finish()
+    assert run.num_dropped == {"spool_full": 1}
+    assert capfd.readouterr() == ("", "")
 
 
 def test_finishing_twice_ends_it_once_and_later_rows_are_counted(run: gradsight.Run) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gradsight import spool
-from gradsight.spool import Frame, Writer
+from gradsight.frames import Frame
+from gradsight.spool import Writer
 
 
 def frame(number: int, size: int = 10) -> Frame:
@@ -103,7 +104,7 @@ def test_a_frame_cut_short_is_left_out(writer: Writer, tmp_path: Path) -> None:
     assert left_in(tmp_path) == [0, 1]
 
 
-def test_a_damaged_frame_ends_its_segment(writer: Writer, tmp_path: Path) -> None:
+def test_a_damaged_frame_is_passed_over_and_counted(writer: Writer, tmp_path: Path) -> None:
     for number in range(3):
         writer.append(frame(number))
     writer.close()
@@ -111,7 +112,32 @@ def test_a_damaged_frame_ends_its_segment(writer: Writer, tmp_path: Path) -> Non
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 0xFF
     segment.write_bytes(data)
-    assert left_in(tmp_path) == [0]
+    leftover = spool.take(segment.parent)
+    assert leftover is not None
+    with leftover:
+        assert [number for frames in leftover.runs_of_frames() for number in numbers(frames)] == [0, 2]
+    assert leftover.num_damaged == 1
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 5000, b"GSF1" * 9, b"GSF1\xff\xff\xff\x7f", b"\x93\x01"])
+def test_a_tail_of_rubbish_is_left_out(tail: bytes, writer: Writer, tmp_path: Path) -> None:
+    """A file system may leave zeros behind after a power cut."""
+    for number in range(3):
+        writer.append(frame(number))
+    writer.close()
+    (segment,) = tmp_path.glob("spool/*/*/*.seg")
+    segment.write_bytes(segment.read_bytes() + tail)
+    assert left_in(tmp_path) == [0, 1, 2]
+    assert spool.pending(tmp_path) == []
+
+
+def test_a_full_disk_does_not_fill_with_empty_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path / "spool" / "run" / "one")
+    monkeypatch.setattr(spool, "MAX_SPOOL_BYTES", -1)
+    for number in range(20):
+        writer.append(frame(number))
+    assert list(tmp_path.rglob("*.seg")) == []
+    assert writer.close() == 20  # what was in memory only is lost, and told
 
 
 def test_a_living_process_keeps_its_spool_to_itself(writer: Writer, tmp_path: Path) -> None:
@@ -129,7 +155,8 @@ def test_what_a_killed_process_wrote_is_there(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from gradsight.spool import Frame, Writer\n"
+        "from gradsight.frames import Frame\n"
+        "from gradsight.spool import Writer\n"
         "writer = Writer(Path(sys.argv[1]) / 'spool' / ('0' * 32) / 'one')\n"
         "for number in range(100):\n"
         "    writer.append(Frame('batch', '0' * 32, 'main', 1, number.to_bytes(4, 'little')))\n"

@@ -61,6 +61,7 @@ def test_an_empty_batch_is_a_heartbeat() -> None:
         pytest.param(b"", "body", "not whole", id="nothing"),
         pytest.param(b'{"step": [0], "loss": [1e999]}', "loss[0]", "number", id="past a double"),
         pytest.param(b"[" * 100_000, "body", "", id="deeply nested"),
+        pytest.param(b'{"step": ' + b"[" * 100_000, "step[0]", "", id="deeply nested steps"),
         pytest.param(b'{"step": [0], "loss": [NaN]}', "body", "not whole", id="a bare NaN"),
     ],
 )

@@ -221,7 +221,7 @@ def test_sync_sends_what_was_spooled(tmp_path: Path) -> None:
 def test_what_was_sent_is_told_in_a_sentence() -> None:
     assert told(Report(), Path("x")) == ""
     said = told(Report(num_runs=2, num_steps=7, num_refused=1, num_busy=1), Path("x"))
-    assert said.startswith("x: sent 7 steps of 2 runs, 1 messages were refused")
+    assert said.startswith("x: sent 7 steps of 2 runs, 1 messages were refused by the server and are kept in x/refused")
 
 
 def test_a_base_install_says_what_is_missing(tmp_path: Path) -> None:
