@@ -1,6 +1,7 @@
 """The diagnosis of a stream over REST, and what another clipping policy would have done to its norms."""
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,12 +13,13 @@ from gradsight.thresholds import Threshold
 from gradsight_server.api.answers import Json
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.api.openapi import json_of
-from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, LiveHere, RunId, StreamName
+from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, RunId, StreamName
 from gradsight_server.diagnosis import Diagnosis, diagnose
 from gradsight_server.diagnosis.texts import CATALOGUES
 from gradsight_server.diagnosis.whatif import MAX_REPLAYED, WhatIf, what_if, what_if_from_histogram
 from gradsight_server.errors import InvalidRequestError
-from gradsight_server.store.evidence import evidence
+from gradsight_server.store.database import Database
+from gradsight_server.store.evidence import evidence, run_stamp
 from gradsight_server.store.norms import newest_norms, norm_histogram, shown_segments
 
 if TYPE_CHECKING:
@@ -38,7 +40,6 @@ _replaying = threading.Semaphore(1)
 def get_diagnosis(
     request: Request,
     database: DatabaseHere,
-    live: LiveHere,
     run_id: RunId,
     stream: StreamName = "main",
     attempt: AttemptNumber = None,
@@ -58,14 +59,13 @@ def get_diagnosis(
             found = evidence(conn, run_id, stream=stream, attempt=attempt, first_step=first_step, last_step=last_step)
         return diagnose(found.steps, found.context, found.facts, lang=lang).to_json()
 
-    return _kept(request, live, run_id, ("diagnosis", stream, attempt, first_step, last_step, lang), draw)
+    return _kept(request, database, run_id, ("diagnosis", stream, attempt, first_step, last_step, lang), draw)
 
 
 @router.get("/what-if", responses={200: json_of(WhatIf, "What the policy would have done.")})
 def get_what_if(
     request: Request,
     database: DatabaseHere,
-    live: LiveHere,
     run_id: RunId,
     clip: Annotated[
         str,
@@ -91,7 +91,7 @@ def get_what_if(
         answer: dict[str, Any] = msgspec.to_builtins(found)
         return answer
 
-    return _kept(request, live, run_id, ("what-if", stream, attempt, first_step, last_step, clip), draw)
+    return _kept(request, database, run_id, ("what-if", stream, attempt, first_step, last_step, clip), draw)
 
 
 def _moves(clip: str) -> bool:
@@ -129,10 +129,13 @@ def _held_against(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -
     )
 
 
-def _kept(request: Request, live: LiveHere, run_id: str, asked: tuple[Any, ...], draw: Any) -> Json:
+def _kept(
+    request: Request, database: Database, run_id: str, asked: tuple[Any, ...], draw: Callable[[], dict[str, Any]]
+) -> Json:
     """The answer, made anew only where the run has changed since."""
     cache: FigureCache = request.app.state.diagnosis_cache
-    position, version = live.version(run_id)
-    answer = cache.get((run_id, *asked), position=position, version=version, draw=draw)
+    with database.reading() as conn:
+        stamp = run_stamp(conn, run_id)
+    answer = cache.get((run_id, *asked), position=0, version=stamp, draw=draw)
     del answer["position"]
     return Json(answer)

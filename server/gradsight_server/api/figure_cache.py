@@ -1,4 +1,4 @@
-"""Figures kept while their run does not change, so that fifty viewers cost one."""
+"""Figures, and diagnoses, kept while their run does not change, so that fifty viewers cost one."""
 
 import threading
 from collections import OrderedDict
@@ -15,11 +15,11 @@ class FigureCache:
     """The newest figures by what was asked for; a figure is as old as its run's newest change."""
 
     def __init__(self) -> None:
-        self._figures: OrderedDict[Hashable, tuple[int, Figure]] = OrderedDict()
+        self._figures: OrderedDict[Hashable, tuple[Hashable, Figure]] = OrderedDict()
         self._lock = threading.Lock()
         self._drawing = [threading.Lock() for _ in range(NUM_LOCKS)]
 
-    def get(self, key: Hashable, *, position: int, version: int, draw: Callable[[], Figure]) -> Figure:
+    def get(self, key: Hashable, *, position: int, version: Hashable, draw: Callable[[], Figure]) -> Figure:
         """The figure at this position, drawn only if its run has changed since; by one of those who ask at once.
 
         Args:
@@ -34,7 +34,7 @@ class FigureCache:
                 self._keep(key, version, figure)
         return figure | {"position": position}
 
-    def _known(self, key: Hashable, version: int) -> Figure | None:
+    def _known(self, key: Hashable, version: Hashable) -> Figure | None:
         with self._lock:
             known_version, figure = self._figures.get(key, (None, None))
             if known_version != version:
@@ -42,7 +42,7 @@ class FigureCache:
             self._figures.move_to_end(key)
             return figure
 
-    def _keep(self, key: Hashable, version: int, figure: Figure) -> None:
+    def _keep(self, key: Hashable, version: Hashable, figure: Figure) -> None:
         with self._lock:
             self._figures[key] = (version, figure)
             self._figures.move_to_end(key)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select
 from gradsight import wire
 from gradsight_server.diagnosis import Column, Context, LayerNorms, RangeFacts, StreamSteps
 from gradsight_server.diagnosis.inputs import Integers
+from gradsight_server.errors import RunNotFoundError
 from gradsight_server.figures import display_name
 from gradsight_server.store.context import context_of
 from gradsight_server.store.expressions import IS_CLIPPED, IS_SKIPPED, bound_segment, how_many, is_nonfinite
@@ -19,6 +20,7 @@ from gradsight_server.store.models import (
     layer_rows,
     layer_sets,
     nonfinite_shift,
+    runs,
     steps,
     streams,
 )
@@ -81,6 +83,18 @@ def evidence(
     found = StreamSteps.of(step, layers=_newest_layers(conn, run_id, shown, step), **_as_columns(named))
     facts = _range_facts(conn, shown) if len(step) == MAX_STEPS else None
     return Evidence(found, context_of(conn, run_id, stream, shown, step), facts)
+
+
+def run_stamp(conn: Connection, run_id: str) -> tuple[float, float]:
+    """What changes with every batch and every change of the record.
+
+    Raises:
+        RunNotFoundError
+    """
+    row = conn.execute(select(runs.c.last_seen_s, runs.c.updated_at_s).where(runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        raise RunNotFoundError(run_id)
+    return row.last_seen_s, row.updated_at_s
 
 
 def streams_with_steps(conn: Connection, run_id: str) -> list[str]:
