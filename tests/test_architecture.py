@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -156,10 +156,7 @@ def test_imports_run_one_way(path: Path) -> None:
 def test_no_module_imports_itself_in_a_circle() -> None:
     """At import time: what a function imports late is not counted."""
     known = {name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in FILES}
-    graph = {
-        module: {found.module for found in top_level_imports(path) if found.module in known and found.module != module}
-        for module, path in known.items()
-    }
+    graph = {module: needed(path, known) - {module} for module, path in known.items()}
     done: set[str] = set()
 
     def visit(module: str, trail: tuple[str, ...]) -> None:
@@ -172,6 +169,21 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
     for module in sorted(graph):
         visit(module, ())
+
+
+def needed(path: Path, known: Mapping[str, Path]) -> set[str]:
+    """The modules this one needs when it is loaded; `from package import module` needs the module, not the package's
+    own names."""
+    by_line: dict[int, set[str]] = {}
+    for found in top_level_imports(path):
+        if found.module in known:
+            by_line.setdefault(found.line, set()).add(found.module)
+    return {
+        module
+        for modules in by_line.values()
+        for module in modules
+        if not any(other != module and is_below(other, module) for other in modules)
+    }
 
 
 def top_level_imports(path: Path) -> Iterator[Import]:

@@ -22,8 +22,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from gradsight_server.app import create_app
 from gradsight_server.errors import SettingsError
+from gradsight_server.serve import open_or_explain
 from gradsight_server.serving import Server, bind, local_url
 from gradsight_server.settings import Settings, load_settings
+from gradsight_server.store.database import Database
 
 NAMES = ("healthy", "too-tight-threshold", "fp16-lr-goes-wrong")
 DEFAULT_STEPS = 2000
@@ -38,10 +40,11 @@ def run_demo(*, num_steps: int, db: str, headless: bool) -> int:
             "the demo trains with PyTorch, which is not installed: pip install torch (a CPU build will do)."
         )
     settings = load_settings(db=db, host="127.0.0.1")
+    database = open_or_explain(settings)
     bound = _free_port(settings.port)
     server = local_url(bound)
     run_ids = {name: uuid.uuid4().hex for name in NAMES}
-    with _serving(settings, bound), tempfile.TemporaryDirectory(prefix="gradsight-demo-") as scratch:
+    with _serving(settings, database, bound), tempfile.TemporaryDirectory(prefix="gradsight-demo-") as scratch:
         console.print(f"Gradsight is at {server}  (Ctrl-C ends the demo)", highlight=False)
         if not headless and _has_display():
             webbrowser.open(server)
@@ -76,10 +79,10 @@ def _free_port(wanted: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _serving(settings: Settings, bound: socket.socket) -> Iterator[None]:
+def _serving(settings: Settings, database: Database, bound: socket.socket) -> Iterator[None]:
     """The real server, in a thread of this process."""
     started = threading.Event()
-    server = Server(create_app(settings), on_start=started.set)
+    server = Server(create_app(settings, database), on_start=started.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="gradsight-server", daemon=True)
     thread.start()
     until = time.monotonic() + START_WITHIN_S
