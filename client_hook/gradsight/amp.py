@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradsight.clipping import Clip, Clipper, Seen, as_multiplier, multiply_
-from gradsight.norms import Scalar, layer_norms, layer_norms_on_host, total_norm, total_norm_on_device
+from gradsight.norms import HostMeter, Scalar, layer_norms, total_norm, total_norm_on_device
 from gradsight.scaling import LossScale
 from gradsight.sharding import Shards
 
@@ -59,6 +59,7 @@ class AmpStep:
         self._optimizer = optimizer
         self._loss_scale = loss_scale
         self.clipper = clipper
+        self._meter = HostMeter()
         self._fused = fused and bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         self._skips = skip_nonfinite or loss_scale.is_used
         self._reason: Literal["overflow", "nonfinite"] = "overflow" if loss_scale.is_used else "nonfinite"
@@ -77,9 +78,9 @@ class AmpStep:
             return self._step_on_device(names, parameters, grads, shards)
         return self._step_on_host(names, parameters, grads, shards)
 
-    def skip(self, grads: Sequence[Tensor], shards: Shards | None = None) -> Outcome:
+    def skip(self, names: Sequence[str], grads: Sequence[Tensor], shards: Shards | None = None) -> Outcome:
         """Measure and update without a step: the user's choice. No threshold learns from this step."""
-        outcome = self._measured_on_host(grads, shards)
+        outcome = self._measured_on_host(names, grads, shards)
         self._update_scale(_device(grads, shards), not math.isfinite(float(outcome.norm)))
         outcome.loss_scale_after = self._loss_scale.on_host()
         outcome.skipped, outcome.skip_reason = True, "user"
@@ -96,7 +97,7 @@ class AmpStep:
     ) -> Outcome:
         """Measure and clip in place, for an optimizer that calls back for gradients (no loss scale then). Of its calls
         in one step only the first teaches the thresholds; where gradients are not finite they are left alone."""
-        outcome = self._measured_on_host(grads, shards)
+        outcome = self._measured_on_host(names, grads, shards)
         seen = self._seen(outcome, names, parameters, grads, shards)
         clipper = self.clipper if is_first else deepcopy(self.clipper)
         outcome.clip = clipper.decide(seen)
@@ -108,7 +109,7 @@ class AmpStep:
     def _step_on_host(
         self, names: Sequence[str], parameters: Sequence[Tensor], grads: Sequence[Tensor], shards: Shards | None
     ) -> Outcome:
-        outcome = self._measured_on_host(grads, shards)
+        outcome = self._measured_on_host(names, grads, shards)
         seen = self._seen(outcome, names, parameters, grads, shards)
         outcome.clip = self.clipper.decide(seen)
         factors = outcome.clip.factors
@@ -124,14 +125,14 @@ class AmpStep:
         outcome.loss_scale_after = self._loss_scale.on_host()
         return outcome
 
-    def _measured_on_host(self, grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
+    def _measured_on_host(self, names: Sequence[str], grads: Sequence[Tensor], shards: Shards | None) -> Outcome:
         self._loss_scale.require_scaled()
         scale = self._loss_scale.on_host()
         was_unscaled = self._loss_scale.is_unscaled(self._optimizer)
         divisor = 1.0 if scale is None or was_unscaled else scale
         unscale = 1.0 / divisor if divisor else math.inf
         if shards is None:
-            scaled_norms = layer_norms_on_host(grads, self.clipper.norm_type)
+            scaled_norms = self._meter(names, grads, self.clipper.norm_type)
             norm = total_norm(scaled_norms, self.clipper.norm_type) * unscale
         else:
             scaled_norms, norm = shards.norms.tolist(), float(shards.total) * unscale

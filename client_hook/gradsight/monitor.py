@@ -192,11 +192,11 @@ class Monitor:
         applied, and no threshold learns from it. The gradients stay; clear them as always."""
         begin = perf_counter()
         self._refresh()
-        present, _, _, grads, shards, is_fresh = self._gathered()
+        present, names, _, grads, shards, is_fresh = self._gathered()
         if not is_fresh:
             self._loss_scale.update_without_step()
             return self._finish(None, [], begin)
-        outcome = self._amp.skip(grads, shards)
+        outcome = self._amp.skip(names, grads, shards)
         self._witness = self._seen_in(grads)
         return self._finish(outcome, present, begin)
 

@@ -71,6 +71,29 @@ def layer_norms_on_host(grads: Sequence[Tensor], norm_type: float = 2.0) -> list
     return values
 
 
+class HostMeter:
+    """`layer_norms_on_host` for the same layers step after step. Whether their gradients are of the plain kind, which
+    one kernel measures as they are, is looked at once; should they change, that kernel raises and all is looked at."""
+
+    def __init__(self) -> None:
+        self._plain: tuple[Sequence[str], float] | None = None
+
+    def __call__(self, names: Sequence[str], grads: Sequence[Tensor], norm_type: float) -> list[float]:
+        """Norms [L] as floats; `names` is the same object as long as the same layers have a gradient."""
+        if self._plain is not None and self._plain[0] is names and self._plain[1] == norm_type:
+            try:
+                with torch.no_grad():
+                    norms = torch.stack(torch._foreach_norm(list(grads), norm_type, dtype=torch.float32))
+                values: list[float] = norms.tolist()
+                if math.isfinite(sum(values)):
+                    return values
+            except (RuntimeError, NotImplementedError):
+                self._plain = None
+        values = layer_norms_on_host(grads, norm_type)
+        self._plain = (names, norm_type) if all(_is_plain(grad, grads[0].device, norm_type) for grad in grads) else None
+        return values
+
+
 def norm_of(norms: Sequence[float] | Tensor, norm_type: float = 2.0) -> Scalar:
     """The p-norm of layers' norms: a float of floats, a 0-dim float64 tensor of a tensor [L]."""
     if isinstance(norms, Tensor):
@@ -118,6 +141,13 @@ def _as_measurable(grad: Tensor, norm_type: float) -> Tensor:
     if grad.is_complex():
         grad = torch.view_as_real(grad.resolve_conj()) if norm_type == 2.0 else grad.abs()
     return grad if grad.numel() else grad.new_zeros(1)
+
+
+def _is_plain(grad: Tensor, device: torch.device, norm_type: float) -> bool:
+    longest = LONG_CPU_TENSOR if norm_type == 2.0 else 2 * ROW_LENGTH
+    is_short = math.isinf(norm_type) or not _is_long_on_cpu(grad, longest)
+    is_narrow = grad.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return is_short and is_narrow and grad.layout == torch.strided and grad.device == device and grad.numel() > 0
 
 
 def _is_long_on_cpu(grad: Tensor, long: int) -> bool:

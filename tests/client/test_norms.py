@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradsight.norms import layer_norms, layer_norms_on_host, total_norm, total_norm_on_device
+from gradsight.norms import HostMeter, layer_norms, layer_norms_on_host, total_norm, total_norm_on_device
 
 
 def test_norms_of_hand_values() -> None:
@@ -74,3 +74,25 @@ def test_a_strided_gradient_has_the_norm_of_its_elements() -> None:
     torch.manual_seed(0)
     grad = torch.randn(700, 600).t()
     assert layer_norms_on_host([grad])[0] == pytest.approx(float(grad.double().norm()), rel=1e-6)
+
+
+def test_the_meter_gives_the_same_norms_whatever_the_gradients_turn_into() -> None:
+    torch.manual_seed(0)
+    meter, names = HostMeter(), ["a", "b"]
+    plain = [torch.randn(7), torch.randn(3, 2)]
+    turned: list[list[Tensor]] = [
+        plain,
+        plain,
+        [plain[0], torch.tensor([1.0, math.inf])],
+        [torch.full((4,), 1e30), plain[1]],
+        [plain[0].double(), plain[1]],
+        plain,
+        [plain[0], plain[1].to_sparse()],
+        [torch.zeros(0), plain[1]],
+        [torch.tensor([3 + 4j]), plain[1]],
+        plain,
+    ]
+    for grads in turned:
+        assert meter(names, grads, 2.0) == layer_norms_on_host(grads)
+    assert meter(["b"], plain[1:], math.inf) == layer_norms_on_host(plain[1:], math.inf)
+    assert meter(names, [torch.ones(200_000), plain[1]], 2.0) == layer_norms_on_host([torch.ones(200_000), plain[1]])
