@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.web.kit import DEADLINE_S, SentRun, Served
+from tests.web.kit import DEADLINE_S, SentRun, Served, send_too_tight
 
 # Two cores may have more to do than this browser.
 expect.set_options(timeout=DEADLINE_S * 1000)
@@ -62,4 +62,12 @@ def run(served: Served) -> SentRun:
     """A run with forty steps in every chart."""
     made = served.put(project="lm", name="baseline", total_steps=100)
     made.send(range(40))
+    return made
+
+
+@pytest.fixture
+def tight(served: Served) -> SentRun:
+    """A run whose threshold clips every step."""
+    made = served.put(project="lm", name="tight", streams={"main": {"policy": "global_norm(1.0)", "scaler": None}})
+    send_too_tight(made, range(200))
     return made

@@ -108,6 +108,13 @@ def norm_at(step: int) -> float:
     return 1.5 if step % 5 == 0 else 0.5
 
 
+def send_too_tight(run: SentRun, steps: Sequence[int]) -> None:
+    """Norms around 20 and a threshold of 1.0: each step is clipped to about a twentieth."""
+    norms = [20.0 + 4.0 * ((7 * step) % 11 - 5) / 5 for step in steps]
+    coefs = [1.0 / norm for norm in norms]
+    run.send(steps, grad_norm_before_clip=norms, clip_coef=coefs, loss_scale=None, **WITHOUT_LAYERS)
+
+
 WITHOUT_LAYERS: dict[str, Any] = {"layers": None, "layer_step": None, "layer_norms": None}
 
 
@@ -150,8 +157,19 @@ def last_drawn_step(page: Page) -> float | None:
     return step
 
 
-ALL_CHARTS = ["norm", "clip_coef", "loss", "loss_scale", "layers"]
+ALL_CHARTS = ["norm", "clip_fraction", "clip_coef", "loss", "loss_scale", "layers"]
 
 
 def wait_for_charts(page: Page, names: Sequence[str] = ALL_CHARTS) -> None:
     wait_until(lambda: drawn_charts(page) == list(names))
+
+
+def call_of(page: Page, module: str, name: str, *arguments: Any) -> Any:
+    """What a function of one of the page's own modules gives."""
+    return page.evaluate(
+        """async ([module, name, args]) => {
+          const main = document.querySelector("script[type=module]").src;
+          return (await import(new URL(`lib/${module}`, main)))[name](...args);
+        }""",
+        [module, name, list(arguments)],
+    )

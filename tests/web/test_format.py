@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.web.kit import Served
+from tests.web.kit import Served, call_of
 
 NO_BREAK = "\u00a0"
 
@@ -78,13 +78,3 @@ def test_numbers_are_written_as_people_read_them(module_page: Page, call: tuple[
 def test_ticks_stand_at_round_values(module_page: Page, call: tuple[Any, ...], values: list[float]) -> None:
     name, *arguments = call
     assert call_of(module_page, "axes.js", name, *arguments)["values"] == values
-
-
-def call_of(page: Page, module: str, name: str, *arguments: Any) -> Any:
-    return page.evaluate(
-        """async ([module, name, args]) => {
-          const main = document.querySelector("script[type=module]").src;
-          return (await import(new URL(`lib/${module}`, main)))[name](...args);
-        }""",
-        [module, name, list(arguments)],
-    )

@@ -3,7 +3,7 @@
 from playwright.sync_api import Page, expect
 
 from tests.web.conftest import Complaints
-from tests.web.kit import Served
+from tests.web.kit import SentRun, Served, send_too_tight
 
 
 def test_before_the_first_run_the_page_says_how_to_send_one(page: Page, served: Served) -> None:
@@ -34,11 +34,50 @@ def test_rows_follow_their_runs(page: Page, served: Served) -> None:
     expect(page.locator("connection-status")).to_have_text("Live")
     run.send(range(10))
     expect(row.locator(".step .value")).to_have_text("9 / 100")
-    expect(row.locator(".clipped .value")).to_have_text("20\u00a0%")
+    expect(row.locator(".clipping .value")).to_have_text("20\u00a0%")
     expect(row.locator(".norm .value")).to_have_text("0.500")
     expect(row.locator("run-state")).to_have_text("running")
     run.post({"events": [{"kind": "finished"}]})
     expect(row.locator("run-state")).to_have_text("finished")
+
+
+def test_rows_carry_their_verdicts_and_badges_lead_to_the_evidence(page: Page, tight: SentRun) -> None:
+    page.goto(tight.url.removesuffix(tight.path))
+    badges = page.locator("run-row verdict-badge:visible")
+    expect(badges).to_have_text(["Too tight", "Not used", "None"])
+    expect(badges.first).to_have_attribute("data-tone", "warning")
+    page.get_by_role("link", name="Clipping: Too tight. Open the evidence.").click()
+    expect(page.locator(".why")).to_contain_text("The clipping threshold is too tight")
+
+
+def test_unhealthy_runs_come_first_until_told_otherwise(page: Page, served: Served) -> None:
+    sick = served.put(name="a-sick", started_at_s=1_000.0)
+    send_too_tight(sick, range(200))
+    well = served.put(name="b-well", started_at_s=2_000.0)
+    well.send(range(200), layers=None, layer_step=None, layer_norms=None)
+    served.put(name="c-new", started_at_s=3_000.0)
+    page.goto(served.url)
+    names = page.locator("run-row .name")
+    expect(names).to_have_text(["a-sick", "b-well", "c-new"])
+    page.get_by_label("Sort").select_option(label="Newest first")
+    expect(names).to_have_text(["c-new", "b-well", "a-sick"])
+    page.reload()
+    expect(page.get_by_label("Sort")).to_have_value("-started_at_s")
+    expect(names).to_have_text(["c-new", "b-well", "a-sick"])
+
+
+def test_a_run_that_falls_ill_moves_up(page: Page, served: Served) -> None:
+    for name in ("one", "two"):
+        served.put(name=name).send(range(60), layers=None, layer_step=None, layer_norms=None)
+    page.goto(served.url)
+    expect(page.locator("connection-status")).to_have_text("Live")
+    last = page.locator("run-row").last
+    name = last.locator(".name").inner_text()
+    run_id = last.get_attribute("data-run")
+    assert run_id is not None
+    send_too_tight(SentRun(served, run_id), range(60, 600))
+    expect(page.locator("run-row .name").first).to_have_text(name)
+    expect(page.locator("run-row verdict-badge").nth(1)).to_have_text("Too tight")
 
 
 def test_a_deleted_run_leaves_the_list(page: Page, served: Served) -> None:
