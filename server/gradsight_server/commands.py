@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 from gradsight import transport
 from gradsight.errors import GradsightError
 from gradsight_server.cli import complain
-from gradsight_server.errors import GradsightServerError
+from gradsight_server.errors import GradsightServerError, NothingToReadError
 
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 DEFAULT_DEMO_DB = "gradsight-demo.db"
@@ -31,6 +31,8 @@ def run(arguments: list[str]) -> int:
         return app(args=arguments, prog_name="gradsight", standalone_mode=False) or 0
     except TyperException as error:
         return complain(error.format_message(), exit_code=error.exit_code)
+    except NothingToReadError as error:
+        return complain(str(error), exit_code=1)
     except GradsightServerError as error:
         return complain(str(error))
     except GradsightError as error:
@@ -129,6 +131,27 @@ def runs(
     from gradsight_server.listing import list_runs  # late: Rich's tables
 
     raise typer.Exit(list_runs(server, token, project=project, limit=limit, as_json=as_json))
+
+
+@app.command()
+def diagnose(
+    targets: Annotated[list[str], typer.Argument(metavar="RUN_ID|PATH…", help="Runs on the server, or logs.")],
+    max_norm: Annotated[float | None, typer.Option(help="The threshold, for a log that does not tell it.")] = None,
+    stream: Annotated[str | None, typer.Option(help="Of a run that has several.", show_default="main")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON; an array for several.")] = False,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="warning|critical", help="Exit with 1 where something is as bad as that.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Say what is wrong with clipping and loss scale, and what to do: of runs, or of JSON-lines and CSV logs."""
+    from gradsight_server.diagnosing import diagnose_all  # late: numpy and Rich
+
+    code = diagnose_all(
+        targets, server=server, token=token, stream=stream, max_norm=max_norm, as_json=as_json, fail_on=fail_on
+    )
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -8,6 +8,7 @@ GradsightServerError                     500
 ├── DatabaseClosedError (RuntimeError)   503  a database used after it was closed
 ├── NewerDatabaseError                   500  the database was migrated by a newer Gradsight
 ├── SettingsError (ValueError)           500  the server was told something that cannot be right; it does not start
+├── NothingToReadError                   500  a command found no server, run or log to read; it ends with exit code 1
 └── RefusedRequestError                  400  a request turned away before anything looked at what it asks for
     ├── BrokenBodyError                  400  the body is not whole, or not in the encoding it claims
     ├── UnauthorizedError                401  the token is missing or wrong
@@ -67,6 +68,10 @@ class NewerDatabaseError(GradsightServerError):
 
 class SettingsError(GradsightServerError, ValueError):
     """A setting that cannot be right: the server does not start."""
+
+
+class NothingToReadError(GradsightServerError):
+    """A command found no server, run or log to read."""
 
 
 class RefusedRequestError(GradsightServerError):

@@ -1,44 +1,30 @@
 """`gradsight runs`: a server's runs as a table."""
 
+import json
 import sys
 import time
 from typing import Any
 
-import httpx
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gradsight.transport import LOOPBACK
+from gradsight_server.asking import get_json
 from gradsight_server.cli import complain
 
 COLOURS = {"running": "green", "stalled": "yellow", "silent": "yellow", "failed": "red", "finished": "dim"}
+SEVERITY_COLOURS = {"ok": "green", "info": "", "warning": "yellow", "critical": "bold red"}
 WIDTH_OF_A_PIPE = 200
 
 
 def list_runs(server: str, token: str | None, *, project: str | None, limit: int, as_json: bool) -> int:
     """Prints the table; the exit code."""
     query: dict[str, Any] = {"limit": limit} | ({"project": project} if project is not None else {})
-    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}  # bytes: it need not be ASCII
-    try:
-        url = httpx.URL(server)
-        answer = httpx.get(
-            f"{server.rstrip('/')}/api/v1/runs",
-            params=query,
-            headers=headers,
-            trust_env=url.host not in LOOPBACK,
-            timeout=10,
-        )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return complain(f"no server answers at {server} ({error}); `gradsight serve` starts one.", exit_code=1)
-    if answer.status_code == 401:
-        return complain(f"{server} wants its token: --token, or GRADSIGHT_TOKEN.")
-    if answer.status_code != 200 or not answer.headers.get("content-type", "").startswith("application/json"):
-        return complain(f"{server} does not answer as Gradsight: {answer.status_code} {answer.text[:200]}", exit_code=1)
+    answer = get_json(server, token, "runs", query)
     if as_json:
-        print(answer.text)
+        print(json.dumps(answer))
         return 0
-    items = answer.json()["items"]
+    items = answer["items"]
     if not items:
         return complain(f"there are no runs at {server} yet.", exit_code=1)
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_A_PIPE)
@@ -48,7 +34,7 @@ def list_runs(server: str, token: str | None, *, project: str | None, limit: int
 
 def _table(items: list[dict[str, Any]], now_s: float) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("run", "project", "state"):
+    for title in ("run", "project", "state", "verdict"):
         table.add_column(title)
     for title in ("last step", "steps/s", "norm", "clipped", "skipped", "not finite", "seen"):
         table.add_column(title, justify="right")
@@ -56,9 +42,10 @@ def _table(items: list[dict[str, Any]], now_s: float) -> Table:
     for run in items:
         norm, rate = run["last"]["grad_norm_before_clip"], run["steps_per_s"]
         table.add_row(
-            _plain(run["name"]),
-            _plain(run["project"]),
+            plain(run["name"]),
+            plain(run["project"]),
             Text(run["state"], style=COLOURS.get(run["state"], "")),
+            _verdict(run),
             "–" if run["last_step"] is None else str(run["last_step"]),
             "–" if rate is None else f"{rate:.3g}",
             "–" if norm is None else f"{norm:.4g}",
@@ -71,9 +58,19 @@ def _table(items: list[dict[str, Any]], now_s: float) -> Table:
     return table
 
 
-def _plain(text: str) -> Text:
-    """A name as text: neither Rich's markup nor a terminal's control characters do anything."""
-    return Text("".join(character if character.isprintable() else "�" for character in text))
+def _verdict(run: dict[str, Any]) -> Text:
+    """What is worst, in a word or two; how clipping does where nothing is."""
+    verdict = run.get("verdict")
+    if verdict is None:
+        return Text("–")
+    worst = verdict["worst"]
+    words = worst["code"] if worst and run["severity"] != "ok" else f"clipping_{verdict['clipping']['verdict']}"
+    return Text(words.replace("_", " "), style=SEVERITY_COLOURS[run["severity"]])
+
+
+def plain(text: str, *, style: str = "") -> Text:
+    """A text from elsewhere as it is: neither Rich's markup nor a terminal's control characters do anything."""
+    return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text), style=style)
 
 
 def _share(part: int, whole: int) -> str:

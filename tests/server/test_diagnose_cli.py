@@ -1,0 +1,198 @@
+"""`gradsight diagnose`: on logs without a server, on runs with one; its JSON, its exit codes, its complaints."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gradsight_server import commands
+from gradsight_server.diagnosis import Diagnosis
+from gradsight_server.diagnosis_view import SPARK_COLUMNS, show, sparkline
+from tests.server.api.kit import RUN, running
+from tests.server.api.trainings import FP16, fp16_goes_wrong, healthy, too_tight
+
+Captured = pytest.CaptureFixture[str]
+
+
+def log(path: Path, batch: dict[str, Any], *columns: str) -> str:
+    """A log of these columns of a batch, as JSON lines."""
+    names = columns or ("step", "loss", "grad_norm_before_clip", "max_norm")
+    rows = zip(*(batch[name] for name in names), strict=True)
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    return str(path)
+
+
+def run(*arguments: str) -> int:
+    return commands.run(["diagnose", *arguments])
+
+
+@pytest.fixture
+def tight(tmp_path: Path) -> str:
+    return log(tmp_path / "tight.jsonl", too_tight())
+
+
+@pytest.fixture
+def fine(tmp_path: Path) -> str:
+    return log(tmp_path / "fine.jsonl", healthy())
+
+
+def test_a_log_needs_no_server(tight: str, capsys: Captured) -> None:
+    assert run(tight) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for words in (
+        "tight.jsonl",
+        "400 recorded",
+        "too tight",
+        "100 % of the judged steps",
+        "! warning",
+        "Raise max_norm",
+    ):
+        assert words in said.out
+    assert any(len(line) - len(line.lstrip("▁▂▃▄▅▆▇█norm ")) >= SPARK_COLUMNS for line in said.out.splitlines())
+    assert max(map(len, said.out.splitlines())) <= 100
+
+
+def test_json_is_the_diagnosis_itself_and_an_array_for_several(tight: str, fine: str, capsys: Captured) -> None:
+    assert run(tight, "--json") == 0
+    one = json.loads(capsys.readouterr().out)
+    assert msgspec.to_builtins(msgspec.convert(one, Diagnosis)) == one
+    assert (one["clipping"]["verdict"], one["clipping"]["clip_fraction"]) == ("too_tight", 1.0)
+    assert run(tight, fine, "--json") == 0
+    several = json.loads(capsys.readouterr().out)
+    assert [each["clipping"]["verdict"] for each in several] == ["too_tight", "healthy"]
+
+
+def test_fail_on_asks_for_a_severity(tight: str, fine: str, tmp_path: Path, capsys: Captured) -> None:
+    batch = fp16_goes_wrong()
+    lost = log(tmp_path / "lost.jsonl", batch, "step", "loss", "grad_norm_before_clip", "loss_scale", "skipped")
+    assert [run(fine, "--fail-on", "warning"), run(tight, "--fail-on", "warning")] == [0, 1]
+    assert [run(tight, "--fail-on", "critical"), run(lost, "--fail-on", "critical")] == [0, 1]
+    assert run(fine, tight, "--fail-on", "warning", "--json") == 1
+    assert run(fine) == 0
+    capsys.readouterr()
+
+
+def test_a_threshold_for_a_log_that_does_not_tell_it(tmp_path: Path, capsys: Captured) -> None:
+    path = log(tmp_path / "x.jsonl", too_tight(), "step", "loss", "grad_norm_before_clip")
+    run(path, "--json")
+    assert json.loads(capsys.readouterr().out)["clipping"]["verdict"] == "unknown"
+    run(path, "--json", "--max-norm", "0.02")
+    assert json.loads(capsys.readouterr().out)["clipping"]["verdict"] == "too_tight"
+
+
+WRONG = [
+    (("--max-norm", "0"), "--max-norm"),
+    (("--max-norm", "nan"), "--max-norm"),
+    (("--max-norm", "inf"), "--max-norm"),
+    (("--max-norm", "x"), "--max-norm"),
+    (("--fail-on", "info"), "--fail-on"),
+    (("--nope",), "--nope"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
+def test_wrong_use_is_one_line_and_exit_2(fine: str, options: tuple[str, ...], named: str, capsys: Captured) -> None:
+    assert run(fine, *options) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("gradsight: ")
+    assert named in line
+    assert said.out == ""
+
+
+def test_without_a_target_it_is_wrong_use(capsys: Captured) -> None:
+    assert run() == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_bad_file_is_one_line_and_the_others_are_diagnosed(tight: str, tmp_path: Path, capsys: Captured) -> None:
+    empty = tmp_path / "empty.csv"
+    empty.touch()
+    for bad, words in (
+        (str(empty), "is empty"),
+        ("nope.jsonl", "neither a file nor a run"),
+        (str(tmp_path), "a folder"),
+    ):
+        assert run(bad, tight) == 1
+        said = capsys.readouterr()
+        (line,) = said.err.splitlines()
+        assert words in line
+        assert "too tight" in said.out
+    assert run(str(empty), tight, "--json") == 1
+    nothing, found = json.loads(capsys.readouterr().out)
+    assert (nothing, found["clipping"]["verdict"]) == (None, "too_tight")
+    assert run(str(empty), "--json") == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_on_a_server(tmp_path: Path, capsys: Captured) -> None:
+    with running(tmp_path, token="secret") as server:
+        server.client.headers["Authorization"] = "Bearer secret"
+        server.put(name="a [bold]b[/bold]", streams={"main": FP16})
+        server.send(fp16_goes_wrong())
+        server.send(healthy(), stream="critic")
+        options = ("--server", server.url, "--token", "secret")
+        assert run(RUN, *options, "--fail-on", "critical") == 1
+        said = capsys.readouterr().out
+        for words in ("a [bold]b[/bold]", "model nan", "×", "✗ critical", "critic (--stream)"):
+            assert words in said
+        dashed = "-".join((RUN[:8], RUN[8:12], RUN[12:16], RUN[16:20], RUN[20:]))
+        assert run(dashed, *options, "--json") == 0
+        assert json.loads(capsys.readouterr().out) == server.get(f"runs/{RUN}/diagnosis")
+        assert run(RUN, *options, "--json", "--stream", "critic") == 0
+        assert json.loads(capsys.readouterr().out)["clipping"]["verdict"] == "healthy"
+        for arguments, code, words in (
+            ((RUN, "--server", server.url), 2, "wants its token"),
+            ((RUN, *options, "--max-norm", "1"), 2, "--max-norm is for logs"),
+            ((RUN, *options, "--stream", "nope"), 1, "no stream 'nope'"),
+            (("f" * 32, *options), 1, "no run"),
+            ((RUN, "--server", "http://127.0.0.1:9"), 1, "no server answers"),
+        ):
+            assert run(*arguments) == code
+            (line,) = capsys.readouterr().err.splitlines()
+            assert words in line
+
+
+def test_as_a_process_it_works_without_torch_and_in_ascii(tight: str, tmp_path: Path) -> None:
+    script = "import sys; sys.modules['torch'] = None; from gradsight_server.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", script, "diagnose", tight, "--fail-on", "warning"],
+        env={"PATH": "/usr/bin", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:replace"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "too tight" in done.stdout
+    assert "▁" not in done.stdout
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_it_fits_the_terminal(width: int, tight: str, capsys: Captured) -> None:
+    run(tight, "--json")
+    diagnosis = json.loads(capsys.readouterr().out)
+    console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
+    show(console, "x", diagnosis, np.ones(10))
+    assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= width
+
+
+def test_the_sparkline_shows_spikes_and_gaps() -> None:
+    norms = np.ones(600)
+    norms[300] = 50.0
+    norms[500:520] = np.nan
+    line = sparkline(norms)
+    assert len(line) == SPARK_COLUMNS
+    assert (line[30], line.count("█"), line[50:52], line.count("×")) == ("█", 1, "××", 2)
+    assert sparkline(np.ones(5)) == "▁▁▁▁▁"
+    assert sparkline(np.zeros(3)) == "▁▁▁"
+    assert set(sparkline(np.array([1e-300, 1e300, 0.0]))) == {"▁", "█"}
+    assert sparkline(np.array([np.nan])) == "×"
