@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["diagnosis"])
 
-MAX_EXACT = 50_000
+MAX_EXACT = 20_000
 """A fixed threshold is held against so many of the newest norms one by one; against more, by their histogram."""
 
 _replaying = threading.Semaphore(1)
