@@ -11,8 +11,9 @@ from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, Ru
 from gradsight_server.schemas import EventPage, LayersAnswer, SeriesAnswer, StepAnswer
 from gradsight_server.store import events as events_store
 from gradsight_server.store.layers import layer_matrix
+from gradsight_server.store.models import NUMERIC_COLUMNS
 from gradsight_server.store.one_step import one_step
-from gradsight_server.store.series import NUMERIC_COLUMNS, series
+from gradsight_server.store.series import series
 from gradsight_server.store.views import MAX_POINTS
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["series"])

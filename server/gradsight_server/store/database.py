@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 
 from gradsight_server.errors import DatabaseClosedError, NewerDatabaseError
+from gradsight_server.store import pending
 from gradsight_server.store.writer import GroupWriter
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Database:
         self.on_commit: list[Callable[[], None]] = []
         """Called from the writer thread after each commit that wrote."""
         self._engine = _engine(url, sync)
-        self._writer = GroupWriter(lambda: _begin(self._engine, writing=True), self.on_commit)
+        self._writer = GroupWriter(lambda: _begin(self._engine, writing=True), pending.finish, self.on_commit)
         self._closed = threading.Event()
 
     @property
@@ -108,6 +109,8 @@ def _refuse_newer(conn: Connection, scripts: ScriptDirectory) -> None:
 @contextmanager
 def _begin(engine: Engine, *, writing: bool) -> Iterator[Connection]:
     options: dict[str, Any] = {"gradsight_writing": writing}
+    if writing:
+        options[pending.OPTION] = pending.Pending()
     if engine.dialect.name == "postgresql" and not writing:
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     with engine.connect().execution_options(**options) as conn, conn.begin():

@@ -6,7 +6,7 @@ and how many steps had no gradient, only where there were any.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,125 +24,167 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerBuckets:
-    """Buckets by rising number; matrices have a row for each bucket, a column for each layer."""
+class Peaks:
+    """Buckets by rising number with the largest norm of each layer, and how many were not there.
+
+    Matrices have a row for each bucket, a column for each layer.
+    """
 
     bucket: Integers
     first_step: Integers
     last_step: Integers
     num_rows: Integers
     max: NDArray[np.float32]  # over finite norms, NaN where there are none
-    min: Floats
-    mean: Floats
     num_nonfinite: Integers
     num_without_grad: Integers
+
+    def merged(self, size: int) -> "Peaks":
+        """Buckets of so many of these each."""
+        starts = starts_of(self.bucket // size)
+        if len(starts) == len(self.bucket):
+            return replace(self, bucket=self.bucket // size)
+        return Peaks(
+            bucket=self.bucket[starts] // size,
+            first_step=self.first_step[starts],
+            last_step=self.last_step[np.append(starts[1:], len(self.bucket)) - 1],
+            num_rows=_sums(self.num_rows, starts),
+            max=np.fmax.reduceat(self.max, starts, axis=0),
+            num_nonfinite=_sums(self.num_nonfinite, starts),
+            num_without_grad=_sums(self.num_without_grad, starts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBuckets:
+    """The same with the smallest and the mean norm."""
+
+    peaks: Peaks
+    min: Floats
+    mean: Floats
 
     @property
     def count(self) -> Integers:
         """How many norms min, max and mean are of."""
-        return self.num_rows[:, None] - self.num_nonfinite - self.num_without_grad
+        return self.peaks.num_rows[:, None] - self.peaks.num_nonfinite - self.peaks.num_without_grad
+
+    def merged(self, size: int = FANOUT) -> "LayerBuckets":
+        """Buckets of so many of these each."""
+        starts = starts_of(self.peaks.bucket // size)
+        parts = np.where(self.count > 0, self.mean, 0.0) * self.count
+        return LayerBuckets(
+            self.peaks.merged(size),
+            min=np.fmin.reduceat(self.min, starts, axis=0),
+            mean=_means(np.add.reduceat(parts, starts, axis=0), _sums(self.count, starts)),
+        )
 
     def blobs(self, level: int) -> list[bytes]:
         """A blob for each bucket, but for its number."""
-        flags: Integers = np.where(self.num_nonfinite.any(axis=1), _HAS_NONFINITE, 0)
-        flags = flags + np.where(self.num_without_grad.any(axis=1), _HAS_NO_GRADIENT, 0)
+        peaks = self.peaks
+        flags: Integers = np.where(peaks.num_nonfinite.any(axis=1), _HAS_NONFINITE, 0)
+        flags = flags + np.where(peaks.num_without_grad.any(axis=1), _HAS_NO_GRADIENT, 0)
         columns: dict[str, NDArray[Any]] = {
             "flags": flags,
-            "num_rows": self.num_rows,
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "max": self.max,
-            "min": _codes(self.max, self.min),
-            "mean": _codes(self.max, self.mean),
-            "num_nonfinite": self.num_nonfinite,
-            "num_without_grad": self.num_without_grad,
+            "num_rows": peaks.num_rows,
+            "first_step": peaks.first_step,
+            "last_step": peaks.last_step,
+            "max": peaks.max,
+            "min": _codes(peaks.max, self.min),
+            "mean": _codes(peaks.max, self.mean),
+            "num_nonfinite": peaks.num_nonfinite,
+            "num_without_grad": peaks.num_without_grad,
         }
         found = [b""] * len(flags)
         for flag in np.unique(flags).tolist():
             places = np.flatnonzero(flags == flag)
-            rows = np.empty(len(places), dtype=_layout(level, flag, self.max.shape[1]))
+            rows = np.empty(len(places), dtype=_layout(level, flag, peaks.max.shape[1]))
             for name in rows.dtype.names or ():
                 rows[name] = columns[name][places]
             for place, row in zip(places.tolist(), rows, strict=True):
                 found[place] = row.tobytes()
         return found
 
-    @classmethod
-    def of_blobs(cls, level: int, buckets: Sequence[int], blobs: Sequence[bytes], num_layers: int) -> "LayerBuckets":
-        """What `blobs` gave, of one set of layers."""
-        found = _empty(len(blobs), num_layers)
-        found.bucket[:] = buckets
-        flags = np.array([blob[0] for blob in blobs], dtype=np.int64)
-        for flag in np.unique(flags).tolist():
-            places = np.flatnonzero(flags == flag)
-            layout = _layout(level, flag, num_layers)
-            rows = np.frombuffer(b"".join([blobs[i] for i in places.tolist()]), dtype=layout)
-            found.max[places] = rows["max"]
-            found.min[places] = _values(rows["max"], rows["min"])
-            found.mean[places] = _values(rows["max"], rows["mean"])
-            for name in set(layout.names or ()) - {"flags", "max", "min", "mean"}:
-                getattr(found, name)[places] = rows[name]
-        return found
 
-
-def of_rows(step: Integers, norms: NDArray[np.float32]) -> LayerBuckets:
-    """Buckets of level 1, from all their rows of one set of layers; a negative norm is no gradient."""
-    bucket = step // FANOUT
+def peaks_of_rows(step: Integers, norms: NDArray[np.float32], *, size: int = FANOUT) -> Peaks:
+    """Buckets of so many steps, from all their rows of one set of layers; a negative norm is no gradient."""
+    bucket = step // size
     starts = starts_of(bucket)
-    is_finite = np.isfinite(norms)
-    is_norm = is_finite & (norms >= 0)
-    values, zero_for_none = norms, norms
-    if not is_norm.all():
-        values, zero_for_none = (np.where(is_norm, norms, np.float32(instead)) for instead in (np.nan, 0.0))
+    is_finite, is_norm = _are_norms(norms)
     num_rows = np.diff(starts, append=len(step))
     num_nonfinite = _sums(~is_finite, starts)
-    count = _sums(is_norm, starts)
-    return LayerBuckets(
+    return Peaks(
         bucket=bucket[starts],
         first_step=step[starts],
         last_step=step[np.append(starts[1:], len(step)) - 1],
         num_rows=num_rows,
-        max=np.fmax.reduceat(values, starts, axis=0),
-        min=np.fmin.reduceat(values, starts, axis=0).astype(np.float64),
-        mean=_means(np.add.reduceat(zero_for_none, starts, axis=0, dtype=np.float64), count),
+        max=np.fmax.reduceat(_with(norms, is_norm, np.nan), starts, axis=0),
         num_nonfinite=num_nonfinite,
-        num_without_grad=num_rows[:, None] - count - num_nonfinite,
+        num_without_grad=num_rows[:, None] - num_nonfinite - _sums(is_norm, starts),
     )
 
 
-def of_buckets(children: LayerBuckets, *, size: int = FANOUT) -> LayerBuckets:
-    """Buckets of so many children each, from all their children of one set of layers."""
-    bucket = children.bucket // size
-    starts = starts_of(bucket)
-    count = _sums(children.count, starts)
-    parts = np.where(children.count > 0, children.mean, 0.0) * children.count
+def of_rows(step: Integers, norms: NDArray[np.float32]) -> LayerBuckets:
+    """Buckets of level 1, from all their rows of one set of layers; a negative norm is no gradient."""
+    starts = starts_of(step // FANOUT)
+    _, is_norm = _are_norms(norms)
+    totals = np.add.reduceat(_with(norms, is_norm, 0.0), starts, axis=0, dtype=np.float64)
     return LayerBuckets(
-        bucket=bucket[starts],
-        first_step=children.first_step[starts],
-        last_step=children.last_step[np.append(starts[1:], len(bucket)) - 1],
-        num_rows=_sums(children.num_rows, starts),
-        max=np.fmax.reduceat(children.max, starts, axis=0),
-        min=np.fmin.reduceat(children.min, starts, axis=0),
-        mean=_means(np.add.reduceat(parts, starts, axis=0), count),
-        num_nonfinite=_sums(children.num_nonfinite, starts),
-        num_without_grad=_sums(children.num_without_grad, starts),
+        peaks_of_rows(step, norms),
+        min=np.fmin.reduceat(_with(norms, is_norm, np.nan), starts, axis=0).astype(np.float64),
+        mean=_means(totals, _sums(is_norm, starts)),
     )
+
+
+def peaks_of_blobs(level: int, buckets: Sequence[int], blobs: Sequence[bytes]) -> Peaks:
+    """What `LayerBuckets.blobs` gave, of one set of layers, but for min and mean."""
+    return _of_blobs(level, buckets, blobs, peaks_only=True).peaks
+
+
+def of_blobs(level: int, buckets: Sequence[int], blobs: Sequence[bytes]) -> LayerBuckets:
+    """What `LayerBuckets.blobs` gave, of one set of layers."""
+    return _of_blobs(level, buckets, blobs, peaks_only=False)
+
+
+def _of_blobs(level: int, buckets: Sequence[int], blobs: Sequence[bytes], *, peaks_only: bool) -> LayerBuckets:
+    num_layers = _num_layers(level, blobs[0])
+    found = _empty(len(blobs), num_layers)
+    found.peaks.bucket[:] = buckets
+    flags = np.array([blob[0] for blob in blobs], dtype=np.int64)
+    for flag in np.unique(flags).tolist():
+        places = np.flatnonzero(flags == flag)
+        layout = _layout(level, flag, num_layers)
+        rows = np.frombuffer(b"".join([blobs[i] for i in places.tolist()]), dtype=layout)
+        for name in set(layout.names or ()) - {"flags", "min", "mean"}:
+            getattr(found.peaks, name)[places] = rows[name]
+        if not peaks_only:
+            found.min[places] = _values(rows["max"], rows["min"])
+            found.mean[places] = _values(rows["max"], rows["mean"])
+    return found
+
+
+def _are_norms(norms: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which are finite, and which of those are norms at all."""
+    is_finite = np.isfinite(norms)
+    return is_finite, is_finite & (norms >= 0)
+
+
+def _with(norms: NDArray[np.float32], is_norm: NDArray[np.bool_], instead: float) -> NDArray[np.float32]:
+    """The norms, with this instead of what is none."""
+    return norms if is_norm.all() else np.where(is_norm, norms, np.float32(instead))
 
 
 def _empty(num_buckets: int, num_layers: int) -> LayerBuckets:
     shape = (num_buckets, num_layers)
     bucket, first_step, last_step, num_rows = np.zeros((4, num_buckets), np.int64)
-    return LayerBuckets(
+    peaks = Peaks(
         bucket=bucket,
         first_step=first_step,
         last_step=last_step,
         num_rows=num_rows,
         max=np.zeros(shape, np.float32),
-        min=np.zeros(shape),
-        mean=np.zeros(shape),
         num_nonfinite=np.zeros(shape, np.int64),
         num_without_grad=np.zeros(shape, np.int64),
     )
+    return LayerBuckets(peaks, min=np.zeros(shape), mean=np.zeros(shape))
 
 
 def _layout(level: int, flags: int, num_layers: int) -> np.dtype[np.void]:
@@ -154,6 +196,11 @@ def _layout(level: int, flags: int, num_layers: int) -> np.dtype[np.void]:
         if flags & flag:
             planes.append((name, f"<u{width}"))
     return np.dtype([*fields, *((name, kind, (num_layers,)) for name, kind in planes)])
+
+
+def _num_layers(level: int, blob: bytes) -> int:
+    empty, one = (_layout(level, blob[0], num_layers).itemsize for num_layers in (0, 1))
+    return (len(blob) - empty) // (one - empty)
 
 
 def _sums(values: NDArray[np.bool_] | Integers, starts: NDArray[np.intp]) -> Integers:

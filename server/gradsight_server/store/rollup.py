@@ -152,7 +152,7 @@ BUCKET_COLUMNS = (
 _NUM_INTEGERS = 6 + len(COLUMNS) + len(wire.FLOAT_COLUMNS)
 
 
-def starts_of(groups: Integers) -> NDArray[np.intp]:
+def starts_of(groups: NDArray[Any]) -> NDArray[np.intp]:
     """Where each group of equal neighbours begins."""
     return np.flatnonzero(np.diff(groups, prepend=groups[:1] - 1))
 

@@ -8,7 +8,16 @@ from sqlalchemy import Connection, Table
 
 from gradsight import wire
 from gradsight_server.store.expressions import nonfinite_bits
-from gradsight_server.store.models import events, layer_rows, metrics, steps
+from gradsight_server.store.models import (
+    bucket_blobs,
+    buckets,
+    events,
+    extents,
+    layer_blocks,
+    metrics,
+    steps,
+)
+from gradsight_server.store.rollup import BUCKET_COLUMNS
 
 ALL_BITS = 4 ** len(wire.FLOAT_COLUMNS) - 1
 Rows = list[tuple[Any, ...]]
@@ -29,9 +38,25 @@ def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None
     conn.exec_driver_sql(_upsert(_mark(conn), steps, sets_of), rows)
 
 
-def upsert_layer_rows(conn: Connection, rows: Rows) -> None:
-    """Writes rows of (run_id, stream_key, attempt_key, step, rank, layers_id, norms)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), layer_rows, _overwriting("layers_id", "norms")), rows)
+def upsert_layer_blocks(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, present, norms)."""
+    conn.exec_driver_sql(_upsert(_mark(conn), layer_blocks, _overwriting("present", "norms")), rows)
+
+
+def upsert_extent(conn: Connection, row: tuple[Any, ...]) -> None:
+    """Writes (run_id, stream_key, attempt_key, first_step, last_step, sealed_before)."""
+    sets = _overwriting("first_step", "last_step", "sealed_before")
+    conn.exec_driver_sql(_upsert(_mark(conn), extents, sets), row)
+
+
+def upsert_buckets(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, level, *BUCKET_COLUMNS)."""
+    conn.exec_driver_sql(_upsert(_mark(conn), buckets, _overwriting(*BUCKET_COLUMNS[1:])), rows)
+
+
+def upsert_bucket_blobs(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, kind, level, bucket, layers_id, blob)."""
+    conn.exec_driver_sql(_upsert(_mark(conn), bucket_blobs, _overwriting("blob")), rows)
 
 
 def upsert_metrics(conn: Connection, rows: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete, func, insert, select
 
 from gradsight import wire
-from gradsight_server.store import attempts, views
+from gradsight_server.store import attempts, layer_blocks, views
 from gradsight_server.store.expressions import (
     IS_CLIPPED,
     IS_SKIPPED,
@@ -16,7 +16,7 @@ from gradsight_server.store.expressions import (
     is_nonfinite,
     segment_parameters,
 )
-from gradsight_server.store.models import layer_rows, steps, streams, ticks
+from gradsight_server.store.models import steps, streams, ticks
 from gradsight_server.store.summaries import run_summary
 
 Kind = Literal["steps", "run", "deleted"]
@@ -130,7 +130,7 @@ def tick_payload(conn: Connection, tick: Tick, *, now_s: float) -> dict[str, Any
             "stream": conn.scalar(select(streams.c.stream).where(*of_stream)),
             "attempt": attempts.numbers(conn, tick.run_id).get(tick.attempt_key or 0),
             "steps": _new_steps(conn, segment),
-            "layers": _newest_layers(conn, segment),
+            "layers": _newest_layers(conn, tick),
         }
     return payload | {"summary": run_summary(conn, tick.run_id, now_s=now_s)}
 
@@ -150,9 +150,10 @@ def _new_steps(conn: Connection, segment: dict[str, Any]) -> dict[str, list[Any]
     return named | {name: [bool(flag) for flag in named[name]] for name in flags}
 
 
-def _newest_layers(conn: Connection, segment: dict[str, Any]) -> dict[str, Any] | None:
-    query = select(layer_rows.c.layers_id, layer_rows.c.step, layer_rows.c.norms).where(bound_segment(layer_rows))
-    row = conn.execute(query.order_by(layer_rows.c.step.desc()).limit(1), segment).one_or_none()
-    if row is None:
+def _newest_layers(conn: Connection, tick: Tick) -> dict[str, Any] | None:
+    key = (tick.run_id, tick.stream_key or 0, tick.attempt_key or 0)
+    found = layer_blocks.newest(conn, key, tick.first_step or 0, tick.last_step or 0)
+    if found is None:
         return None
-    return {"layers_id": row.layers_id, "step": row.step, "norms": base64.b64encode(row.norms).decode()}
+    norms = base64.b64encode(found.norms.tobytes()).decode()
+    return {"layers_id": found.layers_id, "step": int(found.step[0]), "norms": norms}

@@ -24,9 +24,13 @@ class GroupWriter:
     """Runs works one after another, many in one transaction, each in a savepoint of its own."""
 
     def __init__(
-        self, begin: Callable[[], AbstractContextManager[Connection]], on_commit: list[Callable[[], None]]
+        self,
+        begin: Callable[[], AbstractContextManager[Connection]],
+        before_commit: Callable[[Connection], None],
+        on_commit: list[Callable[[], None]],
     ) -> None:
         self._begin = begin
+        self._before_commit = before_commit
         self._on_commit = on_commit
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -90,6 +94,7 @@ class GroupWriter:
         try:
             with self._begin() as conn:
                 outcomes = [_attempt(conn, work) for work, _ in jobs]
+                self._before_commit(conn)
         except BaseException as error:  # the transaction is lost: every caller must hear of it
             outcomes = [(None, error)] * len(jobs)
         for (_, future), (value, problem) in zip(jobs, outcomes, strict=True):

@@ -19,7 +19,7 @@ def made(values: list[float]) -> Histogram:
 
 
 def equal(one: Histogram, other: Histogram) -> bool:
-    return one.bins.tolist() == other.bins.tolist() and one.counts.tolist() == other.counts.tolist()
+    return bool(np.array_equal(one.bins, other.bins) and np.array_equal(one.counts, other.counts))
 
 
 def test_the_error_is_below_two_percent() -> None:

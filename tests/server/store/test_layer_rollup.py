@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from gradsight_server.store import layer_rollup
-from gradsight_server.store.layer_rollup import LayerBuckets
+from gradsight_server.store.layer_rollup import LayerBuckets, Peaks
 
 NONE = -1.0
 NORMS = arrays(
@@ -24,52 +24,43 @@ def of(norms: NDArray[np.float32], level: int, *, stride: int = 1) -> LayerBucke
     """Buckets of that level, each from those below it, through their bytes."""
     found = layer_rollup.of_rows(stride * np.arange(len(norms)), norms)
     for at in range(1, level):
-        found = layer_rollup.of_buckets(through_bytes(found, at))
+        found = through_bytes(found, at).merged()
     return found
 
 
 def through_bytes(made: LayerBuckets, level: int) -> LayerBuckets:
-    return LayerBuckets.of_blobs(level, made.bucket.tolist(), made.blobs(level), made.max.shape[1])
+    return layer_rollup.of_blobs(level, made.peaks.bucket.tolist(), made.blobs(level))
 
 
 @given(NORMS, st.sampled_from([(1, 1), (2, 1), (2, 30), (3, 700)]))
 def test_a_bucket_says_what_its_steps_say(norms: NDArray[np.float32], shape: tuple[int, int]) -> None:
     level, stride = shape
     found = through_bytes(of(norms, level, stride=stride), level)
+    peaks = found.peaks
     steps = stride * np.arange(len(norms))
-    for i, bucket in enumerate(found.bucket.tolist()):
+    for i, bucket in enumerate(peaks.bucket.tolist()):
         inside = norms[steps // 16**level == bucket]
-        assert found.num_rows[i] == len(inside)
-        assert found.num_nonfinite[i].tolist() == (~np.isfinite(inside)).sum(axis=0).tolist()
-        assert found.num_without_grad[i].tolist() == (inside == NONE).sum(axis=0).tolist()
+        assert peaks.num_rows[i] == len(inside)
+        assert peaks.num_nonfinite[i].tolist() == (~np.isfinite(inside)).sum(axis=0).tolist()
+        assert peaks.num_without_grad[i].tolist() == (inside == NONE).sum(axis=0).tolist()
         for layer, column in enumerate(inside.T):
             values = column[np.isfinite(column) & (column >= 0)].astype(np.float64)
             assert found.count[i, layer] == len(values)
-            kinds = (found.max[i, layer], found.min[i, layer], found.mean[i, layer])
+            kinds = (peaks.max[i, layer], found.min[i, layer], found.mean[i, layer])
             if not len(values):
                 assert np.isnan(kinds).all()
                 continue
             assert kinds[0] == values.max()
-            near = {"rel": 0.0014 * level, "abs": 1e-44}
-            assert kinds[1] == pytest.approx(values.min(), **near)
-            assert kinds[2] == pytest.approx(values.mean(), **near)
+            assert kinds[1] == pytest.approx(values.min(), rel=0.0014 * level, abs=1e-44)
+            assert kinds[2] == pytest.approx(values.mean(), rel=0.0014 * level, abs=1e-44)
 
 
 @pytest.mark.parametrize("level", range(1, 14))
 def test_counts_have_room_for_a_full_bucket_at_every_level(level: int) -> None:
-    full = np.array([[16**level]])
-    made = LayerBuckets(
-        bucket=np.array([0]),
-        first_step=np.array([0]),
-        last_step=np.array([16**level - 1]),
-        num_rows=full[0],
-        max=np.full((1, 1), np.nan, np.float32),
-        min=np.full((1, 1), np.nan),
-        mean=np.full((1, 1), np.nan),
-        num_nonfinite=full,
-        num_without_grad=np.zeros((1, 1), np.int64),
-    )
-    assert through_bytes(made, level).num_nonfinite.tolist() == full.tolist()
+    full, none = np.array([[16**level]]), np.zeros((1, 1), np.int64)
+    nan = np.full((1, 1), np.nan)
+    peaks = Peaks(none[0], none[0], full[0], full[0], nan.astype(np.float32), num_nonfinite=full, num_without_grad=none)
+    assert through_bytes(LayerBuckets(peaks, nan, nan), level).peaks.num_nonfinite.tolist() == full.tolist()
 
 
 def test_a_layer_takes_eight_bytes_where_nothing_is_missing() -> None:

@@ -23,7 +23,9 @@ def steps(step: list[int], norm: list[float | None], **columns: list[float]) -> 
     is_nonfinite = np.zeros((n, 13), dtype=bool)
     is_nonfinite[:, NORM] = [value is not None and not math.isfinite(value) for value in norm]
     values[~np.isfinite(values)] = np.nan
-    return Steps(np.array(step), np.arange(n) * 0.5, np.array([s % 7 == 3 for s in step]), values, is_nonfinite)
+    return Steps(
+        np.array(step), 0.5 * np.arange(n, dtype=np.float64), np.array([s % 7 == 3 for s in step]), values, is_nonfinite
+    )
 
 
 @given(STEP, STEP, st.integers(0, 14))

@@ -1,0 +1,211 @@
+"""Layer norms in the database: sixteen steps to a row, written and read as if each step had one of its own."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, delete, select
+
+from gradsight_server.store import statements
+from gradsight_server.store.extents import AttemptKey
+from gradsight_server.store.models import layer_blocks
+from gradsight_server.store.prepared import Prepared
+from gradsight_server.store.rollup import FANOUT
+
+BLOCK_STEPS = FANOUT
+"""A block has the steps of a bucket of level 1."""
+CHUNK_BYTES = 2**24
+"""About how much is read at once."""
+
+_BITS = np.arange(BLOCK_STEPS)
+_OF_ATTEMPT = (
+    layer_blocks.c.run_id == bindparam("of_run"),
+    layer_blocks.c.stream_key == bindparam("of_stream"),
+    layer_blocks.c.attempt_key == bindparam("of_attempt"),
+)
+_IN_RANGE = (*_OF_ATTEMPT, layer_blocks.c.block.between(bindparam("first_block"), bindparam("last_block")))
+_OF_RANK_0 = select(layer_blocks.c.block, layer_blocks.c.layers_id, layer_blocks.c.present, layer_blocks.c.norms).where(
+    *_IN_RANGE, layer_blocks.c.rank == 0
+)
+_READ = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block))
+_READ_NEWEST_FIRST = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block.desc()))
+_PRESENT = Prepared(
+    select(layer_blocks.c.block, layer_blocks.c.present)
+    .where(*_IN_RANGE, layer_blocks.c.rank == 0)
+    .limit(bindparam("at_most"))
+)
+_ANY_RANK = Prepared(
+    select(
+        layer_blocks.c.block,
+        layer_blocks.c.rank,
+        layer_blocks.c.layers_id,
+        layer_blocks.c.present,
+        layer_blocks.c.norms,
+    ).where(*_IN_RANGE)
+)
+_DELETE = Prepared(
+    delete(layer_blocks).where(
+        *_OF_ATTEMPT,
+        layer_blocks.c.block == bindparam("of_block"),
+        layer_blocks.c.rank == bindparam("of_rank"),
+        layer_blocks.c.layers_id == bindparam("of_layers"),
+    )
+)
+
+
+class LayerRows(NamedTuple):
+    """Layer norms of some steps, by rising step, of one set of layers."""
+
+    layers_id: str
+    step: NDArray[np.int64]
+    norms: NDArray[np.float32]
+    """A row for each step; −1 is no gradient."""
+
+
+class _Block(NamedTuple):
+    """The rows of a block that are there: bit i of `present` for its step i, and their norms by rising step."""
+
+    present: int
+    norms: bytes
+
+    def rows(self) -> dict[int, bytes]:
+        places = [i for i in range(BLOCK_STEPS) if self.present >> i & 1]
+        size = len(self.norms) // len(places)
+        return {place: self.norms[size * i : size * (i + 1)] for i, place in enumerate(places)}
+
+    def without(self, present: int) -> "_Block":
+        return _of_rows({place: row for place, row in self.rows().items() if not present >> place & 1})
+
+    def overwritten(self, by: "_Block") -> "_Block":
+        if self.present < by.present & -by.present:  # all of the newer one's steps come after
+            return _Block(self.present | by.present, self.norms + by.norms)
+        return _of_rows(self.rows() | by.rows())
+
+
+def _of_rows(rows: dict[int, bytes]) -> _Block:
+    return _Block(sum(1 << place for place in rows), b"".join(row for _, row in sorted(rows.items())))
+
+
+def write(
+    conn: Connection,
+    key: AttemptKey,
+    layers_id: str,
+    step: Sequence[int],
+    rank: Sequence[int],
+    norms: bytes,
+    *,
+    known_step: int,
+) -> None:
+    """Puts a row of norms for each step in the place of what was there; the last row of a step repeated wins.
+
+    Args:
+        known_step: behind this step rank 0 has nothing yet; −1 where it has nothing at all.
+    """
+    blocks = _in_blocks(np.array(step), np.array(rank), norms)
+    seen = [block for block, of_rank in blocks if of_rank or block <= known_step // BLOCK_STEPS]
+    there = {}
+    for first, last in _runs(seen):
+        for block, of_rank, of_layers, present, old in _ANY_RANK.rows(conn, _range(key, first, last)):
+            there[block, of_rank, of_layers] = _Block(present, old)
+    for (block, of_rank, of_layers), old in there.items():
+        new = blocks.get((block, of_rank))
+        if new is None:
+            continue
+        if of_layers == layers_id:
+            blocks[block, of_rank] = old.overwritten(new)
+        elif old.present & new.present:
+            _write_block(conn, key, (block, of_rank, of_layers), old.without(new.present))
+    rows = [(*key, block, of_rank, layers_id, *found) for (block, of_rank), found in blocks.items()]
+    statements.upsert_layer_blocks(conn, rows)
+
+
+def read(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -> Iterator[LayerRows]:
+    """Rank 0's layer norms between two steps, both included, in chunks that rise from block to block."""
+    asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
+    for chunk in _READ.chunks(conn, asked, lambda row: 1 + CHUNK_BYTES // len(row[3])):
+        by_layers: dict[str, list[tuple[int, int, bytes]]] = {}
+        for block, layers_id, present, norms in chunk:
+            by_layers.setdefault(layers_id, []).append((block, present, norms))
+        for layers_id, blocks in by_layers.items():
+            found = _rows(layers_id, blocks, first_step, last_step)
+            if len(found.step):
+                yield found
+
+
+def newest(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -> LayerRows | None:
+    """The row of the last step between two steps that has one."""
+    asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
+    best: LayerRows | None = None
+    for chunk in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 1):
+        ((block, layers_id, present, norms),) = chunk
+        if best is not None and block < best.step[0] // BLOCK_STEPS:
+            break
+        found = _rows(layers_id, [(block, present, norms)], first_step, last_step)
+        if len(found.step) and (best is None or found.step[-1] > best.step[0]):
+            best = LayerRows(layers_id, found.step[-1:], found.norms[-1:])
+    return best
+
+
+def num_rows(conn: Connection, key: AttemptKey, first_step: int, last_step: int, at_most: int) -> int:
+    """How many steps of rank 0 between these two have a row; not counted far beyond `at_most`."""
+    asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS) | {"at_most": at_most + 3}
+    rows = _PRESENT.rows(conn, asked)
+    return sum((present & _mask(block, first_step, last_step)).bit_count() for block, present in rows)
+
+
+def _in_blocks(step: NDArray[np.int64], rank: NDArray[np.int64], norms: bytes) -> dict[tuple[int, int], _Block]:
+    """(block, rank) → what a batch has of it."""
+    rows = np.frombuffer(norms, dtype=np.dtype((np.void, len(norms) // len(step))))
+    order = np.lexsort((step, rank))  # stable: of a step repeated, the last stays last
+    step, rank = step[order], rank[order]
+    is_last = np.append((np.diff(step) != 0) | (np.diff(rank) != 0), True)
+    step, rank, rows = step[is_last], rank[is_last], rows[order[is_last]]
+    block = step // BLOCK_STEPS
+    starts = np.flatnonzero(np.append(True, (np.diff(block) != 0) | (np.diff(rank) != 0)))
+    present = np.bitwise_or.reduceat(1 << step % BLOCK_STEPS, starts).tolist()
+    ends = [*starts[1:].tolist(), len(step)]
+    places = zip(block[starts].tolist(), rank[starts].tolist(), strict=True)
+    return {
+        place: _Block(bits, rows[start:end].tobytes())
+        for place, bits, start, end in zip(places, present, starts.tolist(), ends, strict=True)
+    }
+
+
+def _write_block(conn: Connection, key: AttemptKey, place: tuple[int, int, str], block: _Block) -> None:
+    if block.present:
+        statements.upsert_layer_blocks(conn, [(*key, *place, *block)])
+    else:
+        names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers")
+        _DELETE.run(conn, dict(zip(names, (*key, *place), strict=True)))
+
+
+def _rows(layers_id: str, blocks: Sequence[tuple[int, int, bytes]], first_step: int, last_step: int) -> LayerRows:
+    block = np.array([number for number, _, _ in blocks])
+    present = np.array([bits for _, bits, _ in blocks])
+    places = (present[:, None] >> _BITS & 1).astype(bool)
+    step = (block[:, None] * BLOCK_STEPS + _BITS)[places]
+    norms = np.frombuffer(b"".join([found for _, _, found in blocks]), dtype="<f4").reshape(len(step), -1)
+    if len(step) and (step[0] < first_step or step[-1] > last_step):
+        is_inside = (step >= first_step) & (step <= last_step)
+        step, norms = step[is_inside], norms[is_inside]
+    return LayerRows(layers_id, step, norms)
+
+
+def _mask(block: int, first_step: int, last_step: int) -> int:
+    """The bits of a block's steps that lie between two steps."""
+    low, high = max(first_step - block * BLOCK_STEPS, 0), min(last_step - block * BLOCK_STEPS, BLOCK_STEPS - 1)
+    return (2 << high) - (1 << low)
+
+
+def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of neighbouring blocks."""
+    ordered = np.unique(np.array(blocks, dtype=np.int64))
+    for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
+        if len(run):
+            yield int(run[0]), int(run[-1])
+
+
+def _range(key: AttemptKey, first_block: int, last_block: int) -> dict[str, str | int]:
+    names = ("of_run", "of_stream", "of_attempt", "first_block", "last_block")
+    return dict(zip(names, (*key, first_block, last_block), strict=True))
