@@ -58,6 +58,9 @@ def spans(touched: Sequence[int] | NDArray[np.int64]) -> list[tuple[int, int]]:
     """Ranges that hold these steps, and not many others."""
     if not len(touched):
         return []
+    low, high = int(min(touched)), int(max(touched))
+    if high - low < len(touched) + SPAN_GAP:
+        return [(low, high)]
     ordered = np.unique(np.asarray(touched, dtype=np.int64))
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - SPAN_GAP - 1) > SPAN_GAP)
     ends = np.append(starts[1:] - 1, len(ordered) - 1)

@@ -5,6 +5,7 @@ What can be done once for all batches of a transaction (rollups, counters, ticks
 
 import hashlib
 from itertools import repeat
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -115,28 +116,28 @@ def _write_steps(conn: Connection, place: Place, batch: wire.Batch, counted: Int
 
 
 def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> None:
-    columns = batch.columns
-    masks = [0] * len(batch.step)
-    for name in columns.keys() & set(wire.FLOAT_COLUMNS):
-        columns[name], codes = _without_nonfinite(columns[name])
-        for i, code in codes.items():
-            masks[i] |= code << nonfinite_shift(name)
+    columns, masks = _without_nonfinite(batch.columns, len(batch.step))
     ranks = repeat(0) if batch.rank is UNSET else batch.rank
     times = repeat(None) if batch.wall_time_s is UNSET else batch.wall_time_s
     rows = list(zip(*map(repeat, place.key), batch.step, ranks, times, *columns.values(), masks, strict=False))
     statements.upsert_steps(conn, tuple(columns), rows)
 
 
-def _without_nonfinite(values: list[wire.Number]) -> tuple[list[wire.Number], dict[int, int]]:
-    """The column with None for what is not finite, and the code of each of those, by index."""
-    numbers = np.array(values, dtype=np.float64)  # reads the wire's words too; None becomes NaN
-    odd = [i for i in np.flatnonzero(~np.isfinite(numbers)).tolist() if values[i] is not None]
-    if not odd:
-        return values, {}
-    values = list(values)
-    for i in odd:
-        values[i] = None
-    return values, {i: nonfinite_code(float(numbers[i])) for i in odd}
+def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[dict[str, list[Any]], list[int]]:
+    """The columns with None for what is not finite, and each row's `nonfinite`."""
+    masks = [0] * num_rows
+    names = [name for name in columns if name in wire.FLOAT_COLUMNS]
+    table = np.array([columns[name] for name in names], dtype=np.float64)  # reads the wire's words too; None is NaN
+    is_odd = ~np.isfinite(table)
+    if not is_odd.any():
+        return columns, masks
+    columns = columns | {name: list(columns[name]) for name in names}
+    for row, i in np.argwhere(is_odd).tolist():
+        values = columns[names[row]]
+        if values[i] is not None:
+            values[i] = None
+            masks[i] |= nonfinite_code(float(table[row, i])) << nonfinite_shift(names[row])
+    return columns, masks
 
 
 def _write_metrics(conn: Connection, place: Place, batch: wire.Batch) -> None:

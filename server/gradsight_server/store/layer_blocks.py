@@ -102,7 +102,7 @@ def write(
     Args:
         known_step: behind this step rank 0 has nothing yet; −1 where it has nothing at all.
     """
-    blocks = _in_blocks(np.array(step), np.array(rank), norms)
+    blocks = _in_blocks(step, rank, norms)
     seen = [block for block, of_rank in blocks if of_rank or block <= known_step // BLOCK_STEPS]
     there = {}
     for first, last in _runs(seen):
@@ -154,22 +154,14 @@ def num_rows(conn: Connection, key: AttemptKey, first_step: int, last_step: int,
     return sum((present & _mask(block, first_step, last_step)).bit_count() for block, present in rows)
 
 
-def _in_blocks(step: NDArray[np.int64], rank: NDArray[np.int64], norms: bytes) -> dict[tuple[int, int], _Block]:
+def _in_blocks(step: Sequence[int], rank: Sequence[int], norms: bytes) -> dict[tuple[int, int], _Block]:
     """(block, rank) → what a batch has of it."""
-    rows = np.frombuffer(norms, dtype=np.dtype((np.void, len(norms) // len(step))))
-    order = np.lexsort((step, rank))  # stable: of a step repeated, the last stays last
-    step, rank = step[order], rank[order]
-    is_last = np.append((np.diff(step) != 0) | (np.diff(rank) != 0), True)
-    step, rank, rows = step[is_last], rank[is_last], rows[order[is_last]]
-    block = step // BLOCK_STEPS
-    starts = np.flatnonzero(np.append(True, (np.diff(block) != 0) | (np.diff(rank) != 0)))
-    present = np.bitwise_or.reduceat(1 << step % BLOCK_STEPS, starts).tolist()
-    ends = [*starts[1:].tolist(), len(step)]
-    places = zip(block[starts].tolist(), rank[starts].tolist(), strict=True)
-    return {
-        place: _Block(bits, rows[start:end].tobytes())
-        for place, bits, start, end in zip(places, present, starts.tolist(), ends, strict=True)
-    }
+    size = len(norms) // len(step)
+    found: dict[tuple[int, int], dict[int, bytes]] = {}
+    for i, (number, of_rank) in enumerate(zip(step, rank, strict=True)):
+        block, place = divmod(number, BLOCK_STEPS)
+        found.setdefault((block, of_rank), {})[place] = norms[size * i : size * (i + 1)]
+    return {place: _of_rows(rows) for place, rows in found.items()}
 
 
 def _write_block(conn: Connection, key: AttemptKey, place: tuple[int, int, str], block: _Block) -> None:
@@ -198,12 +190,15 @@ def _mask(block: int, first_step: int, last_step: int) -> int:
     return (2 << high) - (1 << low)
 
 
-def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _runs(blocks: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of neighbouring blocks."""
-    ordered = np.unique(np.array(blocks, dtype=np.int64))
-    for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
-        if len(run):
-            yield int(run[0]), int(run[-1])
+    runs: list[tuple[int, int]] = []
+    for block in sorted(set(blocks)):
+        if runs and block == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], block)
+        else:
+            runs.append((block, block))
+    return runs
 
 
 def _range(key: AttemptKey, first_block: int, last_block: int) -> dict[str, str | int]:

@@ -7,6 +7,7 @@ and how many steps had no gradient, only where there were any.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,7 @@ def _empty(num_buckets: int, num_layers: int) -> LayerBuckets:
     return LayerBuckets(peaks, min=np.zeros(shape), mean=np.zeros(shape))
 
 
+@lru_cache(maxsize=256)
 def _layout(level: int, flags: int, num_layers: int) -> np.dtype[np.void]:
     """How a bucket's blob is laid out; counts are as wide as the bucket's size needs."""
     width = next(width for width in (1, 2, 4, 8) if bucket_size(level) < 256**width)

@@ -66,9 +66,9 @@ class Pending:
         """Does what is left to do, before the commit."""
         moved: dict[tuple[str, int], NDArray[np.int64]] = {}
         for key, changes in self._of_attempt.items():
-            if changes.extent is not None:
+            touched = np.concatenate(changes.touched)
+            if changes.extent is not None and len(touched):
                 before = changes.extent_before
-                touched = np.concatenate(changes.touched)
                 last_before = None if before is None else before.last_step
                 pyramid.roll_up(conn, key, touched, last_before=last_before, extent=changes.extent)
             if any(map(len, changes.touched)):

@@ -73,6 +73,9 @@ def roll_up(conn: Connection, key: AttemptKey, touched: Integers, *, last_before
         touched: the steps that were written.
         last_before: the attempt's newest step before they were, if it had any.
     """
+    num_closed = 0 if last_before is None else rollup.num_closed(1, last_before)
+    if num_closed == rollup.num_closed(1, extent.last_step) and touched.min() >= num_closed * FANOUT:
+        return  # all in the newest bucket, which is still open
     dirty = np.unique(touched if last_before is None else np.append(touched, last_before)) // FANOUT
     dirty = np.unique(dirty[dirty >= extent.sealed_before // FANOUT])
     level = 1

@@ -1,4 +1,4 @@
-"""The hot statements as driver-level SQL: their texts are built once per engine and columns present."""
+"""The hot upserts as driver-level SQL: their texts are built once per engine and columns present."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,6 +17,7 @@ from gradsight_server.store.models import (
     metrics,
     steps,
 )
+from gradsight_server.store.prepared import execute, execute_many
 from gradsight_server.store.rollup import BUCKET_COLUMNS
 
 ALL_BITS = 4 ** len(wire.FLOAT_COLUMNS) - 1
@@ -35,33 +36,33 @@ def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None
         "nonfinite": f"(steps.nonfinite & {ALL_BITS & ~present}) | excluded.nonfinite",
     }
     sets_of = tuple((name, sets.get(name, f"excluded.{name}")) for name in ("wall_time_s", *columns, "nonfinite"))
-    conn.exec_driver_sql(_upsert(_mark(conn), steps, sets_of), rows)
+    execute_many(conn, _upsert(_mark(conn), steps, sets_of), rows)
 
 
 def upsert_layer_blocks(conn: Connection, rows: Rows) -> None:
     """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, present, norms)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), layer_blocks, _overwriting("present", "norms")), rows)
+    execute_many(conn, _upsert(_mark(conn), layer_blocks, _overwriting("present", "norms")), rows)
 
 
 def upsert_extent(conn: Connection, row: tuple[Any, ...]) -> None:
     """Writes (run_id, stream_key, attempt_key, first_step, last_step, sealed_before)."""
     sets = _overwriting("first_step", "last_step", "sealed_before")
-    conn.exec_driver_sql(_upsert(_mark(conn), extents, sets), row)
+    execute(conn, _upsert(_mark(conn), extents, sets), row)
 
 
 def upsert_buckets(conn: Connection, rows: Rows) -> None:
     """Writes rows of (run_id, stream_key, attempt_key, level, *BUCKET_COLUMNS)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), buckets, _overwriting(*BUCKET_COLUMNS[1:])), rows)
+    execute_many(conn, _upsert(_mark(conn), buckets, _overwriting(*BUCKET_COLUMNS[1:])), rows)
 
 
 def upsert_bucket_blobs(conn: Connection, rows: Rows) -> None:
     """Writes rows of (run_id, stream_key, attempt_key, kind, level, bucket, layers_id, blob)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), bucket_blobs, _overwriting("blob")), rows)
+    execute_many(conn, _upsert(_mark(conn), bucket_blobs, _overwriting("blob")), rows)
 
 
 def upsert_metrics(conn: Connection, rows: Rows) -> None:
     """Writes rows of (run_id, stream_key, attempt_key, name, step, value, nonfinite)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), metrics, _overwriting("value", "nonfinite")), rows)
+    execute_many(conn, _upsert(_mark(conn), metrics, _overwriting("value", "nonfinite")), rows)
 
 
 def insert_events(conn: Connection, rows: Rows) -> int:
@@ -72,9 +73,10 @@ def insert_events(conn: Connection, rows: Rows) -> int:
     """
     columns = ("stream_key", "attempt_key", "kind", "step", "wall_time_s", "message")
     text = _upsert(_mark(conn), events, tuple((name, "") for name in columns), overwrite=False)
-    return conn.exec_driver_sql(text, rows).rowcount
+    return execute_many(conn, text, rows)
 
 
+@lru_cache(maxsize=64)
 def _overwriting(*columns: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"excluded.{name}") for name in columns)
 

@@ -4,7 +4,7 @@ import base64
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from gradsight import wire
 from gradsight_server.store import attempts, layer_blocks, views
@@ -17,6 +17,7 @@ from gradsight_server.store.expressions import (
     segment_parameters,
 )
 from gradsight_server.store.models import steps, streams, ticks
+from gradsight_server.store.prepared import Prepared
 from gradsight_server.store.summaries import run_summary
 
 Kind = Literal["steps", "run", "deleted"]
@@ -24,6 +25,13 @@ KEPT_S = 3600.0
 KEPT_TICKS = 200_000
 PRUNE_EVERY = 1000
 POSITION_LOCK = 0x7469_636B  # the key of PostgreSQL's advisory lock, any constant of our own
+
+
+_APPEND = Prepared(
+    insert(ticks)
+    .values({column.name: bindparam(column.name) for column in ticks.c if column is not ticks.c.position})
+    .returning(ticks.c.position)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,7 @@ def append(
         "last_step": last_step,
         "created_at_s": now_s,
     }
-    position = conn.scalar(insert(ticks).returning(ticks.c.position), row)
-    assert position is not None
+    position: int = _APPEND.scalar(conn, row)
     if position % PRUNE_EVERY == 0:
         old = (ticks.c.position <= position - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
         conn.execute(delete(ticks).where(old, ticks.c.position < position))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from gradsight_server.errors import DatabaseClosedError
+from gradsight_server.store.prepared import execute
 
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
@@ -115,11 +116,12 @@ class GroupWriter:
 
 def _attempt(conn: Connection, work: Work) -> Outcome:
     """What came of one work. It raises where the savepoint is gone (a full disk rolls all back): the group is lost."""
-    savepoint = conn.begin_nested()
+    execute(conn, "SAVEPOINT work")
     try:
         value = work(conn)
     except BaseException as error:  # it belongs to the caller, who finds it in the future
-        savepoint.rollback()
+        execute(conn, "ROLLBACK TO SAVEPOINT work")
+        execute(conn, "RELEASE SAVEPOINT work")
         return None, error
-    savepoint.commit()
+    execute(conn, "RELEASE SAVEPOINT work")
     return value, None
