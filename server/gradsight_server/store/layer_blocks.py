@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from gradsight_server.store import statements
 from gradsight_server.store.extents import AttemptKey
@@ -25,32 +25,27 @@ _OF_ATTEMPT = (
     layer_blocks.c.attempt_key == bindparam("of_attempt"),
 )
 _IN_RANGE = (*_OF_ATTEMPT, layer_blocks.c.block.between(bindparam("first_block"), bindparam("last_block")))
-_OF_RANK_0 = select(layer_blocks.c.block, layer_blocks.c.layers_id, layer_blocks.c.present, layer_blocks.c.norms).where(
-    *_IN_RANGE, layer_blocks.c.rank == 0
+_OF_BLOCK = (
+    *_OF_ATTEMPT,
+    layer_blocks.c.block == bindparam("of_block"),
+    layer_blocks.c.rank == bindparam("of_rank"),
+    layer_blocks.c.layers_id == bindparam("of_layers"),
 )
+_PLACE = (layer_blocks.c.block, layer_blocks.c.rank, layer_blocks.c.layers_id)
+_ROWS = (layer_blocks.c.num_layers, layer_blocks.c.present, layer_blocks.c.norms)
+_OF_RANK_0 = select(*_PLACE, *_ROWS).where(*_IN_RANGE, layer_blocks.c.rank == 0)
 _READ = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block))
 _READ_NEWEST_FIRST = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block.desc()))
+_READ_ANY_RANK = Prepared(select(*_PLACE, *_ROWS).where(*_IN_RANGE))
+_READ_SIZES = Prepared(select(*_PLACE, *_ROWS[:2], func.length(layer_blocks.c.norms)).where(*_IN_RANGE))
+_TRIM = Prepared(
+    update(layer_blocks).where(*_OF_BLOCK).values(norms=func.substr(layer_blocks.c.norms, 1, bindparam("num_bytes")))
+)
+_DELETE = Prepared(delete(layer_blocks).where(*_OF_BLOCK))
 _PRESENT = Prepared(
     select(layer_blocks.c.block, layer_blocks.c.present)
     .where(*_IN_RANGE, layer_blocks.c.rank == 0)
     .limit(bindparam("at_most"))
-)
-_ANY_RANK = Prepared(
-    select(
-        layer_blocks.c.block,
-        layer_blocks.c.rank,
-        layer_blocks.c.layers_id,
-        layer_blocks.c.present,
-        layer_blocks.c.norms,
-    ).where(*_IN_RANGE)
-)
-_DELETE = Prepared(
-    delete(layer_blocks).where(
-        *_OF_ATTEMPT,
-        layer_blocks.c.block == bindparam("of_block"),
-        layer_blocks.c.rank == bindparam("of_rank"),
-        layer_blocks.c.layers_id == bindparam("of_layers"),
-    )
 )
 
 
@@ -66,25 +61,35 @@ class LayerRows(NamedTuple):
 class _Block(NamedTuple):
     """The rows of a block that are there: bit i of `present` for its step i, and their norms by rising step."""
 
+    num_layers: int
     present: int
     norms: bytes
+    """Behind the rows there may be room for more: what has the same size is overwritten in place."""
+
+    @property
+    def num_bytes(self) -> int:
+        return 4 * self.num_layers * self.present.bit_count()
 
     def rows(self) -> dict[int, bytes]:
+        size = 4 * self.num_layers
         places = [i for i in range(BLOCK_STEPS) if self.present >> i & 1]
-        size = len(self.norms) // len(places)
         return {place: self.norms[size * i : size * (i + 1)] for i, place in enumerate(places)}
 
     def without(self, present: int) -> "_Block":
         return _of_rows({place: row for place, row in self.rows().items() if not present >> place & 1})
 
-    def overwritten(self, by: "_Block") -> "_Block":
-        if self.present < by.present & -by.present:  # all of the newer one's steps come after
-            return _Block(self.present | by.present, self.norms + by.norms)
-        return _of_rows(self.rows() | by.rows())
+    def with_room(self) -> "_Block":
+        """With room for the steps up to the block's end, where so far there was one at every step."""
+        low, high = self.present & -self.present, self.present.bit_length()
+        if self.present + low != 1 << high:
+            return self
+        room = (BLOCK_STEPS - high) * 4 * self.num_layers
+        return self._replace(norms=self.norms[: self.num_bytes] + bytes(room))
 
 
 def _of_rows(rows: dict[int, bytes]) -> _Block:
-    return _Block(sum(1 << place for place in rows), b"".join(row for _, row in sorted(rows.items())))
+    num_layers = len(next(iter(rows.values()), b"")) // 4
+    return _Block(num_layers, sum(1 << place for place in rows), b"".join(row for _, row in sorted(rows.items())))
 
 
 def write(
@@ -104,29 +109,38 @@ def write(
     """
     blocks = _in_blocks(step, rank, norms)
     seen = [block for block, of_rank in blocks if of_rank or block <= known_step // BLOCK_STEPS]
-    there = {}
     for first, last in _runs(seen):
-        for block, of_rank, of_layers, present, old in _ANY_RANK.rows(conn, _range(key, first, last)):
-            there[block, of_rank, of_layers] = _Block(present, old)
-    for (block, of_rank, of_layers), old in there.items():
-        new = blocks.get((block, of_rank))
-        if new is None:
-            continue
-        if of_layers == layers_id:
-            blocks[block, of_rank] = old.overwritten(new)
-        elif old.present & new.present:
-            _write_block(conn, key, (block, of_rank, of_layers), old.without(new.present))
-    rows = [(*key, block, of_rank, layers_id, *found) for (block, of_rank), found in blocks.items()]
+        for block, of_rank, of_layers, *rest in _READ_ANY_RANK.rows(conn, _range(key, first, last)):
+            old, new = _Block(*rest), blocks.get((block, of_rank))
+            if new is None:
+                continue
+            if of_layers == layers_id:
+                blocks[block, of_rank] = _of_rows(old.rows() | new.rows())
+            elif old.present & new.present:
+                _write_block(conn, key, (block, of_rank, of_layers), old.without(new.present))
+    newest = max(known_step, *step) // BLOCK_STEPS
+    rows = [
+        (*key, block, of_rank, layers_id, *(found.with_room() if block == newest else found))
+        for (block, of_rank), found in blocks.items()
+    ]
     statements.upsert_layer_blocks(conn, rows)
+
+
+def trim(conn: Connection, key: AttemptKey, first_block: int, last_block: int) -> None:
+    """Takes back the room that was left for steps which did not come."""
+    for *place, num_layers, present, size in _READ_SIZES.rows(conn, _range(key, first_block, last_block)):
+        num_bytes = _Block(num_layers, present, b"").num_bytes
+        if size > num_bytes:
+            _TRIM.run(conn, _named(key, place) | {"num_bytes": num_bytes})
 
 
 def read(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -> Iterator[LayerRows]:
     """Rank 0's layer norms between two steps, both included, in chunks that rise from block to block."""
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
-    for chunk in _READ.chunks(conn, asked, lambda row: 1 + CHUNK_BYTES // len(row[3])):
-        by_layers: dict[str, list[tuple[int, int, bytes]]] = {}
-        for block, layers_id, present, norms in chunk:
-            by_layers.setdefault(layers_id, []).append((block, present, norms))
+    for chunk in _READ.chunks(conn, asked, lambda row: 1 + CHUNK_BYTES // len(row[-1])):
+        by_layers: dict[str, list[tuple[int, _Block]]] = {}
+        for block, _, layers_id, *rest in chunk:
+            by_layers.setdefault(layers_id, []).append((block, _Block(*rest)))
         for layers_id, blocks in by_layers.items():
             found = _rows(layers_id, blocks, first_step, last_step)
             if len(found.step):
@@ -137,11 +151,10 @@ def newest(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -
     """The row of the last step between two steps that has one."""
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
     best: LayerRows | None = None
-    for chunk in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 1):
-        ((block, layers_id, present, norms),) = chunk
+    for ((block, _, layers_id, *rest),) in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 1):
         if best is not None and block < best.step[0] // BLOCK_STEPS:
             break
-        found = _rows(layers_id, [(block, present, norms)], first_step, last_step)
+        found = _rows(layers_id, [(block, _Block(*rest))], first_step, last_step)
         if len(found.step) and (best is None or found.step[-1] > best.step[0]):
             best = LayerRows(layers_id, found.step[-1:], found.norms[-1:])
     return best
@@ -168,16 +181,16 @@ def _write_block(conn: Connection, key: AttemptKey, place: tuple[int, int, str],
     if block.present:
         statements.upsert_layer_blocks(conn, [(*key, *place, *block)])
     else:
-        names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers")
-        _DELETE.run(conn, dict(zip(names, (*key, *place), strict=True)))
+        _DELETE.run(conn, _named(key, place))
 
 
-def _rows(layers_id: str, blocks: Sequence[tuple[int, int, bytes]], first_step: int, last_step: int) -> LayerRows:
-    block = np.array([number for number, _, _ in blocks])
-    present = np.array([bits for _, bits, _ in blocks])
+def _rows(layers_id: str, blocks: Sequence[tuple[int, _Block]], first_step: int, last_step: int) -> LayerRows:
+    number = np.array([number for number, _ in blocks])
+    present = np.array([block.present for _, block in blocks])
     places = (present[:, None] >> _BITS & 1).astype(bool)
-    step = (block[:, None] * BLOCK_STEPS + _BITS)[places]
-    norms = np.frombuffer(b"".join([found for _, _, found in blocks]), dtype="<f4").reshape(len(step), -1)
+    step = (number[:, None] * BLOCK_STEPS + _BITS)[places]
+    norms = np.frombuffer(b"".join([block.norms[: block.num_bytes] for _, block in blocks]), dtype="<f4")
+    norms = norms.reshape(len(step), -1)
     if len(step) and (step[0] < first_step or step[-1] > last_step):
         is_inside = (step >= first_step) & (step <= last_step)
         step, norms = step[is_inside], norms[is_inside]
@@ -204,3 +217,8 @@ def _runs(blocks: Sequence[int]) -> list[tuple[int, int]]:
 def _range(key: AttemptKey, first_block: int, last_block: int) -> dict[str, str | int]:
     names = ("of_run", "of_stream", "of_attempt", "first_block", "last_block")
     return dict(zip(names, (*key, first_block, last_block), strict=True))
+
+
+def _named(key: AttemptKey, place: Sequence[int | str]) -> dict[str, str | int]:
+    names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers")
+    return dict(zip(names, (*key, *place), strict=True))

@@ -40,8 +40,9 @@ def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None
 
 
 def upsert_layer_blocks(conn: Connection, rows: Rows) -> None:
-    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, present, norms)."""
-    execute_many(conn, _upsert(_mark(conn), layer_blocks, _overwriting("present", "norms")), rows)
+    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, num_layers, present, norms)."""
+    sets = _overwriting("num_layers", "present", "norms")
+    execute_many(conn, _upsert(_mark(conn), layer_blocks, sets), rows)
 
 
 def upsert_extent(conn: Connection, row: tuple[Any, ...]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gradsight import wire
 from gradsight.errors import WireError
 from gradsight_server.errors import RunNotFoundError
-from gradsight_server.store import models
+from gradsight_server.store import layer_blocks, models
 from gradsight_server.store.events import events
 from gradsight_server.store.one_step import one_step
 from tests.server.store.kit import RUN, Store
@@ -189,8 +189,8 @@ def test_layer_norms_are_stored_as_they_came(store: Store) -> None:
     norms = np.array([[1.0, -1.0], [np.nan, np.inf]], dtype="<f4")
     names = ["a", "b"]
     store.send(layers=names, layers_id=wire.layers_id(names), layer_step=[4, 5], layer_norms=norms.tobytes())
-    (block,) = store.rows(models.layer_blocks)
-    assert (block["block"], block["present"], block["norms"]) == (0, 0b110000, norms.tobytes())
+    (rows,) = store.read(lambda conn: list(layer_blocks.read(conn, (RUN, 1, 1), 0, 100)))
+    assert (rows.step.tolist(), rows.norms.tobytes()) == ([4, 5], norms.tobytes())
 
 
 def test_unknown_layers_are_stored_and_asked_for(store: Store) -> None:
