@@ -123,6 +123,16 @@ class SeriesAnswer(Shape):
     num_clipped: list[int]
 
 
+class RunSeries(SeriesAnswer):
+    run_id: str
+
+
+class ComparedSeries(Shape):
+    """A series for each run, in the order asked for; all with the same `bucket_steps`."""
+
+    items: list[RunSeries]
+
+
 class LayersAnswer(Shape):
     """The layers' norms: for each layer a list with one entry per bucket."""
 

@@ -120,6 +120,18 @@ def check_points(points: int) -> None:
         raise InvalidRequestError(f"points must be from 1 to {MAX_POINTS}, got {points!r}.")
 
 
+def check_range(first_step: int | None, last_step: int | None) -> tuple[int, int]:
+    """The steps asked for, both ends included.
+
+    Raises:
+        InvalidRequestError: they are the wrong way round.
+    """
+    low, high = first_step or 0, wire.MAX_STEP if last_step is None else last_step
+    if not 0 <= low <= high:
+        raise InvalidRequestError(f"first_step must be from 0 to last_step, got {first_step!r} and {last_step!r}.")
+    return low, high
+
+
 def show(
     conn: Connection,
     run_id: str,
@@ -134,9 +146,7 @@ def show(
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    low, high = first_step or 0, wire.MAX_STEP if last_step is None else last_step
-    if not 0 <= low <= high:
-        raise InvalidRequestError(f"first_step must be from 0 to last_step, got {first_step!r} and {last_step!r}.")
+    low, high = check_range(first_step, last_step)
     stream_key = attempts.stream_key_of(conn, run_id, stream)
     if stream_key is None:
         return ()
