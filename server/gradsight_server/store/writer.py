@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from gradsight_server.errors import DatabaseClosedError
+from gradsight_server.store.faults import explained
 from gradsight_server.store.prepared import execute
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class GroupWriter:
                 outcomes = [_attempt(conn, work) for work, _ in jobs]
                 self._before_commit(conn)
         except BaseException as error:  # the transaction is lost: every caller must hear of it
-            outcomes = [(None, error)] * len(jobs)
+            outcomes = [(None, explained(error))] * len(jobs)
         for (_, future), (value, problem) in zip(jobs, outcomes, strict=True):
             if problem is None:
                 future.set_result(value)
@@ -122,6 +123,6 @@ def _attempt(conn: Connection, work: Work) -> Outcome:
     except BaseException as error:  # it belongs to the caller, who finds it in the future
         execute(conn, "ROLLBACK TO SAVEPOINT work")
         execute(conn, "RELEASE SAVEPOINT work")
-        return None, error
+        return None, explained(error)
     execute(conn, "RELEASE SAVEPOINT work")
     return value, None
