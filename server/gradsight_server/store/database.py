@@ -18,6 +18,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 
 from gradsight_server.errors import DatabaseClosedError, NewerDatabaseError
 from gradsight_server.store import pending
+from gradsight_server.store.models import metadata
+from gradsight_server.store.prepared import execute
 from gradsight_server.store.writer import GroupWriter
 
 T = TypeVar("T")
@@ -68,6 +70,34 @@ class Database:
         What `work` raises fails only this future, and nothing of it is stored. Never blocks.
         """
         return self._writer.submit(work)
+
+    def vacuum(self) -> None:
+        """Gives the room of what was deleted back, and has the engine count anew for its plans.
+
+        SQLite writes the file afresh meanwhile: others' writes wait, and there must be room for a second copy.
+        """
+        self._check_open()
+        if self._engine.dialect.name == "sqlite":
+            connection = self._engine.raw_connection()
+            try:
+                for statement in ("VACUUM", "PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                    connection.cursor().execute(statement)
+            finally:
+                connection.close()
+            return
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            for name in metadata.tables:
+                execute(conn, f"VACUUM (ANALYZE) {name}")
+
+    def num_bytes(self) -> int:
+        """How much room it takes on disk."""
+        with self.reading() as conn:
+            if conn.dialect.name == "sqlite":
+                pages, size = (
+                    conn.exec_driver_sql(f"PRAGMA {what}").scalar_one() for what in ("page_count", "page_size")
+                )
+                return int(pages * size)
+            return int(conn.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
 
     def close(self, *, deadline_s: float = 10.0) -> None:
         """Commits what waits, as far as the deadline allows, and lets go of the file. Later calls do nothing."""

@@ -33,6 +33,8 @@ def one_step(
                 "nonfinite": nonfinite_words(row.nonfinite),
                 "layers": _layers_of(conn, segment),
             }
+        if segment.is_sealed:
+            raise StepNotFoundError(f"Of step {step!r} of stream {stream!r} only rollups are kept.")
     raise StepNotFoundError(f"Stream {stream!r} has no step {step!r}.")
 
 

@@ -71,15 +71,22 @@ class Place:
         return self.run_id, self.stream_key, self.attempt_key
 
 
+def lock(conn: Connection, run_id: str) -> None:
+    """Lets nobody else write to the run until this transaction ends; on SQLite nobody can anyway.
+
+    A statement by itself: one that had to wait for the lock has read the other tables before it got it.
+    """
+    if conn.dialect.name == "postgresql":
+        _LOCK.run(conn, {"of_run": run_id})
+
+
 def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s: float) -> Place:
     """Locks the run, so that replicas take turns, and gives stream and attempt keys at first sight.
 
     Raises:
         RunNotFoundError: runs are created by PUT.
     """
-    if conn.dialect.name == "postgresql":
-        # By itself: a statement that had to wait for the lock has read the other tables before it got it.
-        _LOCK.run(conn, {"of_run": run_id})
+    lock(conn, run_id)
     layers_id = batch.layers_id or (wire.layers_id(batch.layers) if batch.layers else None)
     names = {"of_run": run_id, "of_stream": stream, "of_attempt": batch.attempt_id, "of_layers": layers_id}
     row = _FIND.one(conn, names)
