@@ -15,7 +15,7 @@ from gradsight_server.store.rollup import FANOUT
 
 BLOCK_STEPS = FANOUT
 """A block has the steps of a bucket of level 1."""
-CHUNK_BYTES = 2**24
+CHUNK_BYTES = 2**22
 """About how much is read at once."""
 
 _BITS = np.arange(BLOCK_STEPS)

@@ -36,8 +36,8 @@ class Peaks:
     last_step: Integers
     num_rows: Integers
     max: NDArray[np.float32]  # over finite norms, NaN where there are none
-    num_nonfinite: Integers
-    num_without_grad: Integers
+    num_nonfinite: NDArray[Any]  # integers as small as will do
+    num_without_grad: NDArray[Any]
 
     def merged(self, size: int) -> "Peaks":
         """Buckets of so many of these each."""
@@ -66,7 +66,8 @@ class LayerBuckets:
     @property
     def count(self) -> Integers:
         """How many norms min, max and mean are of."""
-        return self.peaks.num_rows[:, None] - self.peaks.num_nonfinite - self.peaks.num_without_grad
+        found: Integers = self.peaks.num_rows[:, None] - self.peaks.num_nonfinite - self.peaks.num_without_grad
+        return found
 
     def merged(self, size: int = FANOUT) -> "LayerBuckets":
         """Buckets of so many of these each."""
@@ -147,7 +148,7 @@ def of_blobs(level: int, buckets: Sequence[int], blobs: Sequence[bytes]) -> Laye
 
 def _of_blobs(level: int, buckets: Sequence[int], blobs: Sequence[bytes], *, peaks_only: bool) -> LayerBuckets:
     num_layers = _num_layers(level, blobs[0])
-    found = _empty(len(blobs), num_layers)
+    found = _empty(level, len(blobs), num_layers, peaks_only=peaks_only)
     found.peaks.bucket[:] = buckets
     flags = np.array([blob[0] for blob in blobs], dtype=np.int64)
     for flag in np.unique(flags).tolist():
@@ -173,7 +174,7 @@ def _with(norms: NDArray[np.float32], is_norm: NDArray[np.bool_], instead: float
     return norms if is_norm.all() else np.where(is_norm, norms, np.float32(instead))
 
 
-def _empty(num_buckets: int, num_layers: int) -> LayerBuckets:
+def _empty(level: int, num_buckets: int, num_layers: int, *, peaks_only: bool) -> LayerBuckets:
     shape = (num_buckets, num_layers)
     bucket, first_step, last_step, num_rows = np.zeros((4, num_buckets), np.int64)
     peaks = Peaks(
@@ -182,21 +183,26 @@ def _empty(num_buckets: int, num_layers: int) -> LayerBuckets:
         last_step=last_step,
         num_rows=num_rows,
         max=np.zeros(shape, np.float32),
-        num_nonfinite=np.zeros(shape, np.int64),
-        num_without_grad=np.zeros(shape, np.int64),
+        num_nonfinite=np.zeros(shape, _count_kind(level)),
+        num_without_grad=np.zeros(shape, _count_kind(level)),
     )
-    return LayerBuckets(peaks, min=np.zeros(shape), mean=np.zeros(shape))
+    means = (0, 0) if peaks_only else shape
+    return LayerBuckets(peaks, min=np.zeros(means), mean=np.zeros(means))
+
+
+def _count_kind(level: int) -> str:
+    """The smallest integers that can count a bucket's steps; those of eight bytes signed, as they mix with others."""
+    return next((kind for kind in ("u1", "<u2", "<u4") if bucket_size(level) < 256 ** int(kind[-1])), "<i8")
 
 
 @lru_cache(maxsize=256)
 def _layout(level: int, flags: int, num_layers: int) -> np.dtype[np.void]:
     """How a bucket's blob is laid out; counts are as wide as the bucket's size needs."""
-    width = next(width for width in (1, 2, 4, 8) if bucket_size(level) < 256**width)
     fields = [("flags", "u1"), ("num_rows", "<u8"), ("first_step", "<u8"), ("last_step", "<u8")]
     planes = [("max", "<f4"), ("min", "<u2"), ("mean", "<u2")]
     for flag, name in ((_HAS_NONFINITE, "num_nonfinite"), (_HAS_NO_GRADIENT, "num_without_grad")):
         if flags & flag:
-            planes.append((name, f"<u{width}"))
+            planes.append((name, _count_kind(level)))
     return np.dtype([*fields, *((name, kind, (num_layers,)) for name, kind in planes)])
 
 
@@ -205,7 +211,7 @@ def _num_layers(level: int, blob: bytes) -> int:
     return (len(blob) - empty) // (one - empty)
 
 
-def _sums(values: NDArray[np.bool_] | Integers, starts: NDArray[np.intp]) -> Integers:
+def _sums(values: NDArray[Any], starts: NDArray[np.intp]) -> Integers:
     return np.add.reduceat(values, starts, axis=0, dtype=np.int64)
 
 
