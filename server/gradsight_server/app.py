@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
-from gradsight_server.api import compare, docs, figures, health, ingest, live, login, pages, runs, series
+from gradsight_server.api import compare, distribution, docs, figures, health, ingest, live, login, pages, runs, series
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.auth import Door, Token
@@ -49,7 +49,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.token = Token(settings.secret) if settings.secret else None
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
-    for room in (runs, ingest, series, compare, figures, live):
+    for room in (runs, ingest, series, compare, distribution, figures, live):
         app.include_router(room.router, prefix=API)
     for room in (health, login, docs, pages):
         app.include_router(room.router)

@@ -133,6 +133,31 @@ class ComparedSeries(Shape):
     items: list[RunSeries]
 
 
+class ClipFraction(Shape):
+    """The part of the finite norms above a threshold: the truth lies between the two."""
+
+    max_norm: float
+    low: float
+    high: float
+
+
+class DistributionAnswer(Shape):
+    """The norms before clipping of a range of steps."""
+
+    num_steps: int
+    num_finite: int
+    num_nonfinite: int
+    num_skipped: int
+    num_clipped: int
+    """By the thresholds that were in force."""
+    min: float | None
+    max: float | None
+    quantiles: dict[str, float | None]
+    """`p50` is the median; each within 2 %."""
+    clip_fraction: ClipFraction | None
+    """Null where no threshold was asked for, or where there are no finite norms."""
+
+
 class LayersAnswer(Shape):
     """The layers' norms: for each layer a list with one entry per bucket."""
 

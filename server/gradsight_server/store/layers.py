@@ -50,7 +50,7 @@ def layer_matrix(
     view = views.choose(conn, shown, points=points, num_rows=layer_blocks.num_rows)
     pieces = list(_pieces(conn, view))
     in_order = sorted(pieces, key=lambda piece: int(piece[1].first_step[0]))
-    layers, place_of = _layers(conn, run_id, list(dict.fromkeys(layers_id for layers_id, _ in in_order)))
+    layers, place_of = places_of(conn, run_id, list(dict.fromkeys(layers_id for layers_id, _ in in_order)))
     buckets = np.unique(np.concatenate([np.empty(0, np.int64), *(peaks.bucket for _, peaks in pieces)]))
     shape = (len(layers), len(buckets))
     matrix = LayerMatrix(
@@ -81,7 +81,7 @@ def _pieces(conn: Connection, view: views.View) -> Iterator[tuple[str, Peaks]]:
             yield layers_id, layer_rollup.peaks_of_blobs(piece.level, numbers, blobs).merged(factor)
 
 
-def _layers(conn: Connection, run_id: str, layers_ids: list[str]) -> tuple[list[list[str]], dict[str, Integers]]:
+def places_of(conn: Connection, run_id: str, layers_ids: list[str]) -> tuple[list[list[str]], dict[str, Integers]]:
     """All layers, those seen first first, and for each set where its layers are among them."""
     of_sets = (layer_sets.c.run_id == run_id, layer_sets.c.layers_id.in_(layers_ids))
     columns = (layer_sets.c.layers_id, layer_sets.c.num_layers, layer_sets.c.layers)

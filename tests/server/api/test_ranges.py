@@ -12,7 +12,7 @@ from gradsight_server import schemas
 from tests.server.api.kit import RUN, Running
 
 OTHER = "f" * 32
-PATHS = ("series", "layers", "events", "figures/norm", "figures/layers")
+PATHS = ("series", "layers", "events", "figures/norm", "figures/layers", "distribution")
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def status_of(server: Running, path: str, query: dict[str, Any]) -> tuple[int, s
 @pytest.mark.parametrize("query", [{"first_step": 40}, {"first_step": 1_000, "last_step": 2_000}])
 def test_a_range_outside_the_run_is_empty(filled: Running, path: str, query: dict[str, int]) -> None:
     found = filled.get(f"runs/{RUN}/{path}", **query)
-    assert path.startswith("figures") or found.get("step", found.get("items")) == []
+    assert path.startswith("figures") or found.get("step", found.get("items", [])) == []
+    assert found.get("num_steps", 0) == 0
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -75,6 +76,16 @@ def test_events_are_found_by_kind_and_range_page_by_page(filled: Running) -> Non
     rest = filled.get(f"runs/{RUN}/events", kind="note", limit=1, cursor=page["next_cursor"])
     assert [item["step"] for item in page["items"] + rest["items"]] == [None, 3]
     assert rest["next_cursor"] is None
+
+
+def test_a_distribution_says_what_a_threshold_would_have_clipped(filled: Running) -> None:
+    found = filled.get(f"runs/{RUN}/distribution", max_norm=0.5)
+    schemas.DistributionAnswer.model_validate(found, strict=True)
+    assert (found["num_steps"], found["num_clipped"], found["quantiles"]["p50"]) == (40, 0, 1.0)
+    assert found["clip_fraction"] == {"max_norm": 0.5, "low": 1.0, "high": 1.0}
+    assert filled.get(f"runs/{RUN}/distribution")["clip_fraction"] is None
+    for max_norm in ("-1", "inf", "nan", "x"):
+        assert status_of(filled, f"runs/{RUN}/distribution", {"max_norm": max_norm})[0] == 422
 
 
 def test_several_runs_come_in_one_answer(filled: Running) -> None:
