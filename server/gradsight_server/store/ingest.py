@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from gradsight import wire
-from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements, ticks
+from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements
 from gradsight_server.store.expressions import bound_segment, nonfinite_code, segment_parameters
 from gradsight_server.store.extents import Extent
 from gradsight_server.store.models import attempts as attempts_table
@@ -74,7 +74,7 @@ def ingest(
         change = Change(place.extent, extent, touched, moved, min(told), max(told), now_s)
         pending_of(conn).add(place.key, change)
     elif place.is_new or num_events or batch.metrics or noted or now_s - place.last_seen_s > SILENT_AFTER_S:
-        ticks.append(conn, run_id, "run", now_s=now_s)
+        pending_of(conn).tell(run_id, "run", now_s=now_s)
     return wire.Answer(
         accepted_steps=len(batch.step),
         last_step=_last_step(conn, place),

@@ -1,7 +1,7 @@
 """What batches leave to the end of their transaction: rollups, a stream's counters and ticks, once for all of them."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from gradsight_server.store import counters, pyramid, ticks
 from gradsight_server.store.extents import AttemptKey, Extent
+from gradsight_server.store.ticks import News
 
 OPTION = "gradsight_pending"
 """The execution option under which a writing connection carries its Pending."""
@@ -46,6 +47,11 @@ class Pending:
 
     def __init__(self) -> None:
         self._of_attempt: dict[AttemptKey, _Changes] = {}
+        self._news: list[News] = []
+
+    def tell(self, run_id: str, kind: Literal["run", "deleted"], *, now_s: float) -> None:
+        """Notes that a run has changed or is gone; called last, as `add` is."""
+        self._news.append(News(run_id, kind, now_s=now_s))
 
     def add(self, key: AttemptKey, change: Change) -> None:
         """Notes what a batch changed; called last, so that a batch which fails leaves nothing here."""
@@ -76,11 +82,12 @@ class Pending:
                 moved[stream] = moved.get(stream, 0) + changes.counts
         for stream, counts in moved.items():
             counters.update_stream(conn, *stream, counts)
-        for (run_id, stream_key, attempt_key), changes in self._of_attempt.items():
-            place: dict[str, Any] = {"stream_key": stream_key, "attempt_key": attempt_key, "now_s": changes.now_s}
-            for first, last in changes.edges:
-                ticks.append(conn, run_id, "steps", first_step=first, last_step=last, **place)
-        self._of_attempt.clear()
+        steps = [
+            News(run_id, "steps", stream_key, attempt_key, first, last, changes.now_s)
+            for (run_id, stream_key, attempt_key), changes in self._of_attempt.items()
+            for first, last in changes.edges
+        ]
+        ticks.append(conn, self._news + steps)
 
 
 def pending_of(conn: Connection) -> Pending:

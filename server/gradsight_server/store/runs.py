@@ -12,6 +12,7 @@ from gradsight import wire
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError
 from gradsight_server.store import attempts, cursors, keys, models, ticks
 from gradsight_server.store.models import metadata, runs, streams
+from gradsight_server.store.pending import pending_of
 from gradsight_server.store.summaries import counts, last_values, run_summaries, run_summary
 
 STATUSES = ("running", "finished", "failed")
@@ -49,7 +50,7 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     if record.streams is not UNSET:
         for stream, known in record.streams.items():
             _merge_stream(conn, run_id, stream, known)
-    ticks.append(conn, run_id, "run", now_s=now_s)
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def list_runs(
@@ -140,7 +141,7 @@ def patch_run(
     changed = conn.execute(update(runs).where(runs.c.run_id == run_id).values(changes | {"updated_at_s": now_s}))
     if not changed.rowcount:
         raise RunNotFoundError(run_id)
-    ticks.append(conn, run_id, "run", now_s=now_s)
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
@@ -150,7 +151,7 @@ def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
     for table in metadata.tables.values():
         if "run_id" in table.c and table is not models.ticks:
             conn.execute(delete(table).where(table.c.run_id == run_id))
-    ticks.append(conn, run_id, "deleted", now_s=now_s)
+    pending_of(conn).tell(run_id, "deleted", now_s=now_s)
 
 
 def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> None:

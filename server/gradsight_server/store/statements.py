@@ -16,6 +16,7 @@ from gradsight_server.store.models import (
     layer_blocks,
     metrics,
     steps,
+    ticks,
 )
 from gradsight_server.store.prepared import execute, execute_many
 from gradsight_server.store.rollup import BUCKET_COLUMNS
@@ -75,6 +76,13 @@ def insert_events(conn: Connection, rows: Rows) -> int:
     columns = ("stream_key", "attempt_key", "kind", "step", "wall_time_s", "message")
     text = _upsert(_mark(conn), events, tuple((name, "") for name in columns), overwrite=False)
     return execute_many(conn, text, rows)
+
+
+def insert_ticks(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, kind, stream_key, attempt_key, first_step, last_step, created_at_s), in this order."""
+    names = [column.name for column in ticks.c if column is not ticks.c.position]
+    marks = ", ".join([_mark(conn)] * len(names))
+    execute_many(conn, f"INSERT INTO ticks ({', '.join(names)}) VALUES ({marks})", rows)
 
 
 @lru_cache(maxsize=64)

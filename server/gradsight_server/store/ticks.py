@@ -1,10 +1,11 @@
 """Ticks: what changed, in the order it was committed, for live streams to follow and resume."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, select
 
 from gradsight import wire
 from gradsight_server.store import attempts, layer_blocks, views
@@ -17,21 +18,26 @@ from gradsight_server.store.expressions import (
     segment_parameters,
 )
 from gradsight_server.store.models import steps, streams, ticks
-from gradsight_server.store.prepared import Prepared
+from gradsight_server.store.prepared import execute
+from gradsight_server.store.statements import insert_ticks
 from gradsight_server.store.summaries import run_summary
 
 Kind = Literal["steps", "run", "deleted"]
 KEPT_S = 3600.0
 KEPT_TICKS = 200_000
-PRUNE_EVERY = 1000
 POSITION_LOCK = 0x7469_636B  # the key of PostgreSQL's advisory lock, any constant of our own
 
 
-_APPEND = Prepared(
-    insert(ticks)
-    .values({column.name: bindparam(column.name) for column in ticks.c if column is not ticks.c.position})
-    .returning(ticks.c.position)
-)
+class News(NamedTuple):
+    """A tick before it has its position."""
+
+    run_id: str
+    kind: Kind
+    stream_key: int | None = None
+    attempt_key: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    now_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +60,20 @@ class Tick:
         return segment_parameters(self.run_id, *where)  # type: ignore[arg-type]  # of kind `steps`: all there
 
 
-def append(
-    conn: Connection,
-    run_id: str,
-    kind: Kind,
-    *,
-    now_s: float,
-    stream_key: int | None = None,
-    attempt_key: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> None:
-    """Notes a change, at the next position."""
+def append(conn: Connection, news: Sequence[News]) -> None:
+    """Notes changes at the next positions. Others wait for this transaction's end, so it should be close."""
+    if not news:
+        return
     if conn.dialect.name == "postgresql":  # SQLite's one writer is that lock
-        conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({POSITION_LOCK})")
-    row = {
-        "run_id": run_id,
-        "kind": kind,
-        "stream_key": stream_key,
-        "attempt_key": attempt_key,
-        "first_step": first_step,
-        "last_step": last_step,
-        "created_at_s": now_s,
-    }
-    position: int = _APPEND.scalar(conn, row)
-    if position % PRUNE_EVERY == 0:
-        old = (ticks.c.position <= position - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
-        conn.execute(delete(ticks).where(old, ticks.c.position < position))
+        execute(conn, f"SELECT pg_advisory_xact_lock({POSITION_LOCK})")
+    insert_ticks(conn, list(news))
+
+
+def prune(conn: Connection, *, now_s: float) -> None:
+    """Takes away what nobody needs to resume at; the newest tick stays, so that positions go on from it."""
+    newest = latest_position(conn)
+    old = (ticks.c.position <= newest - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
+    conn.execute(delete(ticks).where(old, ticks.c.position < newest))
 
 
 def latest_position(conn: Connection) -> int:

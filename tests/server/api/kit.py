@@ -1,4 +1,4 @@
-"""A real server on loopback for a test: uvicorn in a thread, a SQLite file of the test's own, httpx to ask it."""
+"""A real server on loopback for a test: uvicorn in a thread, a database of the test's own, httpx to ask it."""
 
 import json
 import threading
@@ -79,9 +79,10 @@ def next_of(events: Iterator[Event], name: str) -> Event:
 
 
 @contextmanager
-def running(folder: Path, **settings: Any) -> Iterator[Running]:
-    """A server with these settings until the block ends."""
-    made = Settings(**{"db": str(folder / "gradsight.db"), "port": 0, **settings})
+def running(folder: Path | None = None, **settings: Any) -> Iterator[Running]:
+    """A server with these settings until the block ends; its database is a file in the folder, or `db`."""
+    where = {} if folder is None else {"db": str(folder / "gradsight.db")}
+    made = Settings(**{"port": 0} | where | settings)
     app = create_app(made)
     bound = bind("127.0.0.1", 0)
     started = threading.Event()

@@ -64,19 +64,18 @@ def test_a_heartbeat_is_a_tick_only_after_silence(store: Store) -> None:
 
 
 def test_old_ticks_go_and_the_newest_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ticks, "PRUNE_EVERY", 10)
     monkeypatch.setattr(ticks, "KEPT_TICKS", 15)
     for _ in range(39):
         store.put()
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s))
     assert [tick.position for tick in new_ticks(store, 0)] == list(range(26, 41))
     store.now_s += 2 * ticks.KEPT_S
-    for _ in range(10):
-        store.put()
-    assert store.read(oldest_position) == 41
-    store.now_s += 2 * ticks.KEPT_S
-    monkeypatch.setattr(ticks, "PRUNE_EVERY", 1)
     store.put()
-    assert (store.read(oldest_position), store.read(latest_position)) == (51, 51)
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s))
+    assert (store.read(oldest_position), store.read(latest_position)) == (41, 41)
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s + 2 * ticks.KEPT_S))
+    store.put()
+    assert (store.read(oldest_position), store.read(latest_position)) == (41, 42)
 
 
 def test_a_payload_carries_the_new_points_and_the_last_layers(store: Store) -> None:

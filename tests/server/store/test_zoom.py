@@ -14,6 +14,7 @@ from gradsight_server.store import rollup, views
 from gradsight_server.store.database import Database
 from gradsight_server.store.layers import layer_matrix
 from gradsight_server.store.series import series
+from tests.postgres import NewDatabase
 from tests.server.store.kit import RUN, Store
 
 NORM = "grad_norm_before_clip"
@@ -23,9 +24,14 @@ RARE = 10
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def resumed(new_database: NewDatabase) -> Iterator[Store]:
     """Attempt a has steps 0 to 5,999, b steps 3,333 to 9,999 with a gap and, at its end, every tenth."""
-    db = Database(f"sqlite:///{tmp_path_factory.mktemp('zoom') / 'gradsight.db'}")
+    with new_database("tables") as url:
+        yield from filled(url)
+
+
+def filled(url: str) -> Iterator[Store]:
+    db = Database(url)
     db.migrate()
     store = Store(db)
     store.put()
