@@ -49,7 +49,7 @@ class Peaks:
             first_step=self.first_step[starts],
             last_step=self.last_step[np.append(starts[1:], len(self.bucket)) - 1],
             num_rows=_sums(self.num_rows, starts),
-            max=np.fmax.reduceat(self.max, starts, axis=0),
+            max=_reduced(np.fmax, self.max, starts),
             num_nonfinite=_sums(self.num_nonfinite, starts),
             num_without_grad=_sums(self.num_without_grad, starts),
         )
@@ -75,8 +75,8 @@ class LayerBuckets:
         parts = np.where(self.count > 0, self.mean, 0.0) * self.count
         return LayerBuckets(
             self.peaks.merged(size),
-            min=np.fmin.reduceat(self.min, starts, axis=0),
-            mean=_means(np.add.reduceat(parts, starts, axis=0), _sums(self.count, starts)),
+            min=_reduced(np.fmin, self.min, starts),
+            mean=_means(_reduced(np.add, parts, starts), _sums(self.count, starts)),
         )
 
     def blobs(self, level: int) -> list[bytes]:
@@ -118,7 +118,7 @@ def peaks_of_rows(step: Integers, norms: NDArray[np.float32], *, size: int = FAN
         first_step=step[starts],
         last_step=step[np.append(starts[1:], len(step)) - 1],
         num_rows=num_rows,
-        max=np.fmax.reduceat(_with(norms, is_norm, np.nan), starts, axis=0),
+        max=_reduced(np.fmax, _with(norms, is_norm, np.nan), starts),
         num_nonfinite=num_nonfinite,
         num_without_grad=num_rows[:, None] - num_nonfinite - _sums(is_norm, starts),
     )
@@ -131,7 +131,7 @@ def of_rows(step: Integers, norms: NDArray[np.float32]) -> LayerBuckets:
     totals = np.add.reduceat(_with(norms, is_norm, 0.0), starts, axis=0, dtype=np.float64)
     return LayerBuckets(
         peaks_of_rows(step, norms),
-        min=np.fmin.reduceat(_with(norms, is_norm, np.nan), starts, axis=0).astype(np.float64),
+        min=_reduced(np.fmin, _with(norms, is_norm, np.nan), starts).astype(np.float64),
         mean=_means(totals, _sums(is_norm, starts)),
     )
 
@@ -211,7 +211,22 @@ def _num_layers(level: int, blob: bytes) -> int:
     return (len(blob) - empty) // (one - empty)
 
 
+def _reduced(ufunc: np.ufunc, values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
+    """Each group of neighbouring rows as one: `reduceat`, which is several times slower for rows than row upon row."""
+    sizes = np.diff(starts, append=len(values))
+    found: NDArray[Any] = values[starts]
+    for i in range(1, int(sizes.max())):
+        if (sizes > i).all():
+            ufunc(found, values[starts + i], out=found)
+        else:
+            longer = np.flatnonzero(sizes > i)
+            found[longer] = ufunc(found[longer], values[starts[longer] + i])
+    return found
+
+
 def _sums(values: NDArray[Any], starts: NDArray[np.intp]) -> Integers:
+    if not values.any():
+        return np.zeros((len(starts), *values.shape[1:]), np.int64)
     return np.add.reduceat(values, starts, axis=0, dtype=np.int64)
 
 
