@@ -12,6 +12,7 @@ from gradsight_server.api import compare, distribution, docs, figures, health, i
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.auth import Door, Token
+from gradsight_server.background import Background, chores
 from gradsight_server.hosts import Hosts
 from gradsight_server.live import LiveHub
 from gradsight_server.meters import Meters
@@ -69,14 +70,21 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     database: Database = app.state.database
     app.state.live = hub = LiveHub(database)
     app.state.figure_cache = FigureCache()
+    app.state.background = background = Background(database, chores(database, app.state.settings))
     try:
         await hub.start()
-        app.state.meters.watch(queue_depth=lambda: database.queue_depth, subscribers=lambda: hub.num_subscribers)
+        background.start()
+        app.state.meters.watch(
+            queue_depth=lambda: database.queue_depth,
+            subscribers=lambda: hub.num_subscribers,
+            leads=lambda: background.is_leader,
+        )
         warm_up = asyncio.create_task(asyncio.to_thread(app.state.page_files.warm_up))
         yield
         await warm_up
     finally:
         await hub.close()
+        await asyncio.to_thread(background.close)
         await asyncio.to_thread(database.close)
 
 

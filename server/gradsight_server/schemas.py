@@ -97,8 +97,24 @@ class RunDetail(RunSummary):
     """The live position this was read at."""
 
 
+class Sparkline(Shape):
+    """A whole run in at most 64 points."""
+
+    step: list[int]
+    """The first step of each point."""
+    norm: Values
+    """The largest finite norm before clipping; null where none was recorded or finite."""
+    max_norm: Values
+    num_nonfinite: list[int]
+
+
+class RunRow(RunSummary):
+    sparkline: Sparkline | None
+    """Null where it has not been drawn yet; it is some seconds behind the run."""
+
+
 class RunPage(Shape):
-    items: list[RunSummary]
+    items: list[RunRow]
     next_cursor: str | None
 
 

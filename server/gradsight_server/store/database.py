@@ -17,6 +17,7 @@ from gradsight_server.errors import DatabaseClosedError, NewerDatabaseError
 from gradsight_server.store import pending
 from gradsight_server.store.engines import begin, keep_wal, make_engine
 from gradsight_server.store.faults import explained
+from gradsight_server.store.leadership import Leadership
 from gradsight_server.store.models import metadata
 from gradsight_server.store.prepared import execute
 from gradsight_server.store.writer import GroupWriter
@@ -62,11 +63,15 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """A read session: everything read in it is of one moment."""
         self._check_open()
+        pool = self._engine.pool
         try:
             with begin(self._engine, writing=False) as conn:
                 yield conn
         except Exception as error:
             raise explained(error) from error.__cause__
+        finally:
+            if self._closed.is_set():  # meanwhile: nobody else would close the connection that has just come back
+                pool.dispose()
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
         """The future of what `work` returns, done once it is committed.
@@ -74,6 +79,10 @@ class Database:
         What `work` raises fails only this future, and nothing of it is stored. Never blocks.
         """
         return self._writer.submit(work)
+
+    def leadership(self) -> Leadership:
+        """A candidate for doing what only one server may do; whoever takes it gives it up before the end."""
+        return Leadership(self._engine)
 
     def vacuum(self) -> None:
         """Gives the room of what was deleted back, and has the engine count anew for its plans.

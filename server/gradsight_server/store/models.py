@@ -81,6 +81,24 @@ runs = Table(
     Index("runs_by_project", "project", "started_at_s", "run_id"),
 )
 
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("deleted_at_s", Double, nullable=False),
+)
+"""Runs that are gone from `runs` and everything that hangs on it, while their rows in the big tables go in slices."""
+
+sparklines = Table(
+    "sparklines",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("points", JSON, nullable=False),  # the norm and its threshold, see sparklines.py
+    Column("updated_at_s", Double, nullable=False),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+"""What lists draw of a run, kept here because fifty rows of it cannot be computed while somebody waits."""
+
 streams = Table(
     "streams",
     metadata,

@@ -28,12 +28,11 @@ class Event(NamedTuple):
     data: Any
 
 
-class Running:
-    """A server that answers, and short words for asking it."""
+class Asking:
+    """Short words for asking a server."""
 
-    def __init__(self, url: str, app: FastAPI) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.app = app
         self.client = httpx.Client(base_url=url, timeout=DEADLINE_S, trust_env=False)
 
     def put(self, run_id: str = RUN, **record: Any) -> dict[str, Any]:
@@ -60,6 +59,14 @@ class Running:
         with self.client.stream("GET", "/api/v1/live", params=query, headers=headers) as answer:
             assert answer.status_code == 200
             yield _events(answer.iter_lines())
+
+
+class Running(Asking):
+    """A server that answers, in this process."""
+
+    def __init__(self, url: str, app: FastAPI) -> None:
+        super().__init__(url)
+        self.app = app
 
 
 def _events(lines: Iterator[str]) -> Iterator[Event]:
