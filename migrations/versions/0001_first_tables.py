@@ -175,10 +175,11 @@ def _create_steps() -> None:
         sa.Column("block", _big(), nullable=False),
         sa.Column("rank", sa.Integer, nullable=False),
         sa.Column("layers_id", sa.String(64), nullable=False),
+        sa.Column("part", sa.SmallInteger, nullable=False),
         sa.Column("num_layers", sa.Integer, nullable=False),
         sa.Column("present", sa.Integer, nullable=False),
         sa.Column("norms", sa.LargeBinary, nullable=False),
-        sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id"),
+        sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id", "part"),
     )
 
 

@@ -1,6 +1,11 @@
-"""Layer norms in the database: sixteen steps to a row, written and read as if each step had one of its own."""
+"""Layer norms in the database: sixteen steps to a row, written and read as if each step had one of its own.
 
-from collections.abc import Iterator, Sequence
+While a block still grows, SQLite overwrites its row in place, for which it has room from the beginning. PostgreSQL
+would write a whole new version each time, so it gets a row for what each batch brings (`part`: the first step's place
+in the block; 0 for the first row), and one row in place of them when the block is settled.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,12 +35,13 @@ _OF_BLOCK = (
     layer_blocks.c.block == bindparam("of_block"),
     layer_blocks.c.rank == bindparam("of_rank"),
     layer_blocks.c.layers_id == bindparam("of_layers"),
+    layer_blocks.c.part == bindparam("of_part"),
 )
-_PLACE = (layer_blocks.c.block, layer_blocks.c.rank, layer_blocks.c.layers_id)
+_PLACE = (layer_blocks.c.block, layer_blocks.c.rank, layer_blocks.c.layers_id, layer_blocks.c.part)
 _ROWS = (layer_blocks.c.num_layers, layer_blocks.c.present, layer_blocks.c.norms)
 _OF_RANK_0 = select(*_PLACE, *_ROWS).where(*_IN_RANGE, layer_blocks.c.rank == 0)
-_READ = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block))
-_READ_NEWEST_FIRST = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block.desc()))
+_READ = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block, layer_blocks.c.part))
+_READ_NEWEST_FIRST = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block.desc(), layer_blocks.c.part.desc()))
 _READ_ANY_RANK = Prepared(select(*_PLACE, *_ROWS).where(*_IN_RANGE))
 _READ_SIZES = Prepared(select(*_PLACE, *_ROWS[:2], func.length(layer_blocks.c.norms)).where(*_IN_RANGE))
 _TRIM = Prepared(
@@ -78,6 +84,12 @@ class _Block(NamedTuple):
     def without(self, present: int) -> "_Block":
         return _of_rows({place: row for place, row in self.rows().items() if not present >> place & 1})
 
+    def place_after(self, others: Collection["_Block"]) -> int:
+        """The place of its first row, where it goes on behind all others; 0 where it does not, or there are none."""
+        lowest = self.present & -self.present
+        goes_on = all(other.present < lowest for other in others)
+        return lowest.bit_length() - 1 if others and goes_on else 0
+
     def with_room(self) -> "_Block":
         """With room for the steps up to the block's end, where so far there was one at every step."""
         low, high = self.present & -self.present, self.present.bit_length()
@@ -90,6 +102,14 @@ class _Block(NamedTuple):
 def _of_rows(rows: dict[int, bytes]) -> _Block:
     num_layers = len(next(iter(rows.values()), b"")) // 4
     return _Block(num_layers, sum(1 << place for place in rows), b"".join(row for _, row in sorted(rows.items())))
+
+
+def _of_parts(parts: Iterable[_Block]) -> _Block:
+    """All as one; of a step that several have, the last one's."""
+    rows: dict[int, bytes] = {}
+    for part in parts:
+        rows |= part.rows()
+    return _of_rows(rows)
 
 
 def write(
@@ -109,29 +129,49 @@ def write(
     """
     blocks = _in_blocks(step, rank, norms)
     seen = [block for block, of_rank in blocks if of_rank or block <= known_step // BLOCK_STEPS]
+    there: dict[tuple[int, int], dict[int, _Block]] = {}
     for first, last in _runs(seen):
-        for block, of_rank, of_layers, *rest in _READ_ANY_RANK.rows(conn, _range(key, first, last)):
+        for block, of_rank, of_layers, part, *rest in _READ_ANY_RANK.rows(conn, _range(key, first, last)):
             old, new = _Block(*rest), blocks.get((block, of_rank))
-            if new is None:
-                continue
             if of_layers == layers_id:
-                blocks[block, of_rank] = _of_rows(old.rows() | new.rows())
-            elif old.present & new.present:
-                _write_block(conn, key, (block, of_rank, of_layers), old.without(new.present))
+                there.setdefault((block, of_rank), {})[part] = old
+            elif new is not None and old.present & new.present:
+                _write_row(conn, key, (block, of_rank, of_layers, part), old.without(new.present))
+    grows_in_place = conn.dialect.name == "sqlite"
     newest = max(known_step, *step) // BLOCK_STEPS
-    rows = [
-        (*key, block, of_rank, layers_id, *(found.with_room() if block == newest else found))
-        for (block, of_rank), found in blocks.items()
-    ]
+    rows = []
+    for (block, of_rank), new in blocks.items():
+        parts = there.get((block, of_rank), {})
+        part = 0 if grows_in_place else new.place_after(parts.values())
+        if part == 0:
+            new = _of_parts([*parts.values(), new])
+            _delete_parts(conn, key, (block, of_rank, layers_id), parts)
+        if grows_in_place and block == newest:
+            new = new.with_room()
+        rows.append((*key, block, of_rank, layers_id, part, *new))
     statements.upsert_layer_blocks(conn, rows)
 
 
-def trim(conn: Connection, key: AttemptKey, first_block: int, last_block: int) -> None:
-    """Takes back the room that was left for steps which did not come."""
-    for *place, num_layers, present, size in _READ_SIZES.rows(conn, _range(key, first_block, last_block)):
+def settle(conn: Connection, key: AttemptKey, first_block: int, last_block: int) -> None:
+    """Makes one row of each block that has several, and takes back room that was left for steps which did not come."""
+    sizes: dict[tuple[int, int, str], dict[int, tuple[int, int, int]]] = {}
+    for block, rank, layers_id, part, *rest in _READ_SIZES.rows(conn, _range(key, first_block, last_block)):
+        sizes.setdefault((block, rank, layers_id), {})[part] = (rest[0], rest[1], rest[2])
+    for place, parts in sizes.items():
+        if len(parts) > 1:
+            _join(conn, key, place)
+            continue
+        ((part, (num_layers, present, size)),) = parts.items()
         num_bytes = _Block(num_layers, present, b"").num_bytes
         if size > num_bytes:
-            _TRIM.run(conn, _named(key, place) | {"num_bytes": num_bytes})
+            _TRIM.run(conn, _named(key, (*place, part)) | {"num_bytes": num_bytes})
+
+
+def _join(conn: Connection, key: AttemptKey, place: tuple[int, int, str]) -> None:
+    rows = _READ_ANY_RANK.rows(conn, _range(key, place[0], place[0]))
+    parts = {row[3]: _Block(*row[4:]) for row in rows if row[:3] == place}
+    _delete_parts(conn, key, place, parts)
+    _write_row(conn, key, (*place, 0), _of_parts(parts.values()))
 
 
 def read(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -> Iterator[LayerRows]:
@@ -139,7 +179,7 @@ def read(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -> 
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
     for chunk in _READ.chunks(conn, asked, lambda row: 1 + CHUNK_BYTES // len(row[-1])):
         by_layers: dict[str, list[tuple[int, _Block]]] = {}
-        for block, _, layers_id, *rest in chunk:
+        for block, _, layers_id, _, *rest in chunk:
             by_layers.setdefault(layers_id, []).append((block, _Block(*rest)))
         for layers_id, blocks in by_layers.items():
             found = _rows(layers_id, blocks, first_step, last_step)
@@ -151,7 +191,7 @@ def newest(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -
     """The row of the last step between two steps that has one."""
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
     best: LayerRows | None = None
-    for ((block, _, layers_id, *rest),) in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 1):
+    for ((block, _, layers_id, _, *rest),) in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 1):
         if best is not None and block < best.step[0] // BLOCK_STEPS:
             break
         found = _rows(layers_id, [(block, _Block(*rest))], first_step, last_step)
@@ -193,11 +233,18 @@ def _in_blocks(step: Sequence[int], rank: Sequence[int], norms: bytes) -> dict[t
     return {place: _of_rows(rows) for place, rows in found.items()}
 
 
-def _write_block(conn: Connection, key: AttemptKey, place: tuple[int, int, str], block: _Block) -> None:
+def _write_row(conn: Connection, key: AttemptKey, place: tuple[int, int, str, int], block: _Block) -> None:
     if block.present:
         statements.upsert_layer_blocks(conn, [(*key, *place, *block)])
     else:
         _DELETE.run(conn, _named(key, place))
+
+
+def _delete_parts(conn: Connection, key: AttemptKey, place: tuple[int, int, str], parts: Iterable[int]) -> None:
+    """The rows behind a block's first, which comes to stand for all."""
+    for part in parts:
+        if part:
+            _DELETE.run(conn, _named(key, (*place, part)))
 
 
 def _rows(layers_id: str, blocks: Sequence[tuple[int, _Block]], first_step: int, last_step: int) -> LayerRows:
@@ -236,5 +283,5 @@ def _range(key: AttemptKey, first_block: int, last_block: int) -> dict[str, str 
 
 
 def _named(key: AttemptKey, place: Sequence[int | str]) -> dict[str, str | int]:
-    names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers")
+    names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers", "of_part")
     return dict(zip(names, (*key, *place), strict=True))

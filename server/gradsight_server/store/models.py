@@ -181,10 +181,11 @@ layer_blocks = Table(
     _big("block"),  # step // 16
     Column("rank", Integer, nullable=False),
     Column("layers_id", String(64), nullable=False),
+    Column("part", SmallInteger, nullable=False),  # PostgreSQL keeps a block that still grows in several rows
     Column("num_layers", Integer, nullable=False),
     Column("present", Integer, nullable=False),  # bit i: the block's step i has a row
     Column("norms", LargeBinary, nullable=False),  # rows by step, float32 little-endian, −1 = no gradient; then room
-    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id"),
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id", "part"),
 )
 """Layer norms, sixteen steps to a row: a row for each step would spend a tenth of the file on keys, and on half-empty
 pages far more. NaN and Inf are in the norms as themselves. With a row id, because SQLite spills what is larger than a

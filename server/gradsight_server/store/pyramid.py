@@ -159,7 +159,7 @@ def _from_steps(conn: Connection, key: AttemptKey, first: int, last: int) -> Non
         parts = np.split(found.values[:, NORM], starts[1:])
         histograms = [(int(numbers[i]), histogram.of_values(part)) for i, part in zip(starts, parts, strict=True)]
         _write_histograms(conn, key, 1, histograms)
-    layer_blocks.trim(conn, key, first, last)
+    layer_blocks.settle(conn, key, first, last)
     for rows in layer_blocks.read(conn, key, *bounds):
         _write_layers(conn, key, 1, rows.layers_id, layer_rollup.of_rows(rows.step, rows.norms))
 

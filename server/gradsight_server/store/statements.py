@@ -41,7 +41,7 @@ def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None
 
 
 def upsert_layer_blocks(conn: Connection, rows: Rows) -> None:
-    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, num_layers, present, norms)."""
+    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, part, num_layers, present, norms)."""
     sets = _overwriting("num_layers", "present", "norms")
     execute_many(conn, _upsert(_mark(conn), layer_blocks, sets), rows)
 

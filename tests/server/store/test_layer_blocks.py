@@ -69,26 +69,39 @@ def test_each_step_has_the_row_that_came_last(store: Store, batches: list[Batch]
     assert (newest and (int(newest.step[0]), (newest.layers_id, float(newest.norms[0, 0])))) == max(
         inside.items(), default=None
     )
-    store.write(lambda conn: layer_blocks.trim(conn, key, 0, 10))
+    store.write(lambda conn: layer_blocks.settle(conn, key, 0, 10))
     assert read(store, key) == expected
 
 
-def sizes(store: Store) -> list[int]:
-    return [len(row["norms"]) for row in store.rows(models.layer_blocks)]
+def blocks(store: Store) -> list[tuple[int, int, int]]:
+    """(block, steps present, bytes) of each row."""
+    return [(row["block"], row["present"], len(row["norms"])) for row in store.rows(models.layer_blocks)]
 
 
-def test_the_newest_block_keeps_its_size_while_its_steps_come(store: Store) -> None:
-    for step in range(16):
-        store.send(layers_id="y", layer_step=[step], layer_norms=[[1.0, 2.0, 3.0]])
-        assert sizes(store) == [16 * 12]
+def send_one(store: Store, step: int) -> None:
+    store.send(layers_id="y", layer_step=[step], layer_norms=[[1.0, 2.0, 3.0]])
 
 
-def test_room_for_steps_that_did_not_come_is_taken_back(store: Store) -> None:
-    for step in range(0, 41, 10):
-        store.send(layers_id="y", layer_step=[step], layer_norms=[[1.0, 2.0, 3.0]])
-    assert sizes(store) == [2 * 12, 2 * 12, 8 * 12]
+def test_a_growing_block_is_not_written_again_with_every_step(store: Store, url: str) -> None:
+    for step in range(15):
+        send_one(store, step)
+        if url.startswith("sqlite"):
+            assert blocks(store) == [(0, 2 ** (step + 1) - 1, 16 * 12)], "overwritten in place: always of one size"
+        else:
+            assert blocks(store)[-1] == (0, 2**step, 12), "a row for each step, the others left alone"
+    send_one(store, 15)
+    assert blocks(store) == [(0, 2**16 - 1, 16 * 12)]
+
+
+def test_a_settled_block_has_one_row_and_no_room(store: Store) -> None:
+    for step in (*range(0, 41, 10), 41):
+        send_one(store, step)
+    assert [row for row in blocks(store) if row[0] < 2] == [(0, 1 + 2**10, 24), (1, 2**4 + 2**14, 24)]
     store.send([100], loss=[1.0])
-    assert sizes(store) == [2 * 12, 2 * 12, 12]
+    assert blocks(store)[2:] == [(2, 2**8 + 2**9, 24)]
+    send_one(store, 43)
+    send_one(store, 42)
+    assert blocks(store)[2:] == [(2, 0b111100000000, 48)]
 
 
 def test_ranks_have_blocks_of_their_own_and_rank_0_is_read(store: Store) -> None:
