@@ -207,12 +207,12 @@ def newest_rows(
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
     blocks: list[tuple[int, _Block]] = []
     for chunk in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 8):
-        blocks += [(block, _Block(*rest)) for block, _, of_layers, *rest in chunk if of_layers == layers_id]
+        blocks += [(block, _Block(*rest)) for block, _, of_layers, _, *rest in chunk if of_layers == layers_id]
         if sum(block.present.bit_count() for _, block in blocks[1:]) >= at_most:  # the last one may be cut
             break
     if not blocks:
         return None
-    found = _rows(layers_id, sorted(blocks, key=lambda numbered: numbered[0]), first_step, last_step)
+    found = _rows(layers_id, blocks[::-1], first_step, last_step)
     return LayerRows(layers_id, found.step[-at_most:], found.norms[-at_most:]) if len(found.step) else None
 
 
