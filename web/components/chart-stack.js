@@ -4,11 +4,13 @@
  */
 
 import { linearValues } from "../lib/axes.js";
-import { loadPlotly, onThemeChange } from "../lib/charts.js";
+import { onThemeChange } from "../lib/chart-theme.js";
+import { loadPlotly } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { FIGURES, readAt } from "../lib/figures.js";
 import { integer, stepLabel } from "../lib/format.js";
 import { listenForGestures } from "../lib/gestures.js";
+import { StepScale } from "../lib/step-scale.js";
 import { t } from "../lib/texts.js";
 import { ALL, zoomTo } from "../lib/view.js";
 
@@ -70,7 +72,7 @@ export class ChartStack extends HTMLElement {
       point: (x, y) => this.#point(x, y),
       leave: () => this.#pointAtStep(null, null),
       dragging: (from, to) => this.#showSelection(from, to),
-      select: (from, to) => this.#look(zoomTo(this.#stepAt(from), this.#stepAt(to))),
+      select: (from, to) => this.#look(zoomTo(this.#scale.stepAt(from), this.#scale.stepAt(to))),
       cancel: () => (this.#selection.hidden = true),
       reset: () => this.#look(ALL),
     }, signal);
@@ -108,8 +110,8 @@ export class ChartStack extends HTMLElement {
 
   #showMarked() {
     const [first, last] = this.#asked ?? [0, -1];
-    const low = Math.max(this.#pixelAt(first - 0.5), this.#margin.left);
-    const high = Math.min(this.#pixelAt(last + 0.5), this.#margin.left + this.#plotWidth);
+    const scale = this.#scale;
+    const [low, high] = [scale.clamp(scale.pixelAt(first - 0.5)), scale.clamp(scale.pixelAt(last + 0.5))];
     this.#marked.hidden = !this.#asked || high <= low;
     this.#marked.style.left = `${low}px`;
     this.#marked.style.width = `${Math.max(2, high - low)}px`;
@@ -177,12 +179,13 @@ export class ChartStack extends HTMLElement {
   /** The step labels, once for all charts. */
   #drawAxis() {
     const [first, last] = this.#steps;
-    const { values, spacing } = linearValues(first, Math.max(last, first + 1), Math.max(2, Math.floor(this.#plotWidth / STEP_TICK_PX)), true);
+    const scale = this.#scale;
+    const { values, spacing } = linearValues(first, Math.max(last, first + 1), Math.max(2, Math.floor(scale.width / STEP_TICK_PX)), true);
     const shown = values.filter((step) => step <= last + 0.5);
     this.#labels.replaceChildren(
       ...shown.map((step) => {
         const label = h("span", {}, stepLabel(step, spacing));
-        label.style.left = `${this.#pixelAt(step)}px`;
+        label.style.left = `${scale.pixelAt(step)}px`;
         return label;
       }),
     );
@@ -194,22 +197,9 @@ export class ChartStack extends HTMLElement {
     return { left: parseFloat(style.getPropertyValue("--plot-left")), right: parseFloat(style.getPropertyValue("--plot-right")) };
   }
 
-  get #plotWidth() {
+  get #scale() {
     const { left, right } = this.#margin;
-    return Math.max(1, this.#axis.clientWidth - left - right);
-  }
-
-  /** @param {number} step */
-  #pixelAt(step) {
-    const [first, last] = this.#steps;
-    return this.#margin.left + ((step - first + 0.5) / (last - first + 1)) * this.#plotWidth;
-  }
-
-  /** @param {number} pixel */
-  #stepAt(pixel) {
-    const [first, last] = this.#steps;
-    const step = first - 0.5 + ((pixel - this.#margin.left) / this.#plotWidth) * (last - first + 1);
-    return Math.min(last, Math.max(first, Math.round(step)));
+    return new StepScale(this.#steps, left, Math.max(1, this.#axis.clientWidth - left - right));
   }
 
   /** The figure whose steps the cross-hair stops at. */
@@ -219,9 +209,9 @@ export class ChartStack extends HTMLElement {
 
   /** @param {number} x @param {number} y */
   #point(x, y) {
-    const { left } = this.#margin;
-    const inside = x >= left - 4 && x <= left + this.#plotWidth + 4;
-    this.#pointAtStep(inside ? this.#stepAt(x) : null, inside ? y : null);
+    const scale = this.#scale;
+    const inside = x >= scale.left - 4 && x <= scale.right + 4;
+    this.#pointAtStep(inside ? scale.stepAt(x) : null, inside ? y : null);
   }
 
   /** @param {number | null} step @param {number | null} y */
@@ -235,11 +225,12 @@ export class ChartStack extends HTMLElement {
     const reading = this.#step === null || !this.#guide ? null : readAt(this.#guide, this.#step);
     this.#hair.hidden = this.#flag.hidden = !reading;
     if (reading) {
-      const pixel = Math.round(this.#pixelAt(Math.max(reading.first, this.#steps[0])));
+      const scale = this.#scale;
+      const pixel = Math.round(scale.pixelAt(Math.max(reading.first, this.#steps[0])));
       setText(this.#flag, reading.last > reading.first ? `${integer(reading.first)}–${integer(reading.last)}` : integer(reading.first));
       this.#hair.style.transform = `translateX(${pixel}px)`;
       // On the side where there is room, clear of the pointer.
-      const onLeft = pixel > this.#margin.left + this.#plotWidth / 2;
+      const onLeft = pixel > scale.left + scale.width / 2;
       this.#flag.style.transform = `translate(${pixel + (onLeft ? -8 : 8)}px, ${Math.max(2, (this.#y ?? 0) - 26)}px) translateX(${onLeft ? "-100%" : "0"})`;
     }
     const top = this.#stack.getBoundingClientRect().top;
@@ -254,8 +245,7 @@ export class ChartStack extends HTMLElement {
 
   /** @param {number} from @param {number} to */
   #showSelection(from, to) {
-    const { left } = this.#margin;
-    const [low, high] = [from, to].map((x) => Math.min(left + this.#plotWidth, Math.max(left, x))).sort((a, b) => a - b);
+    const [low, high] = [from, to].map((x) => this.#scale.clamp(x)).sort((a, b) => a - b);
     this.#selection.hidden = false;
     this.#selection.style.left = `${low}px`;
     this.#selection.style.width = `${high - low}px`;

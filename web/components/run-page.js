@@ -42,7 +42,7 @@ export class RunPage extends HTMLElement {
       view: fromAddress(address),
     });
     const verdicts = new VerdictModel(model);
-    const whatIf = new WhatIfModel(model);
+    const whatIf = new WhatIfModel(model, verdicts);
     this.#charts.model = model;
     this.#charts.beside = [this.#beside, this.#line];
     this.#body.replaceChildren(
@@ -60,7 +60,7 @@ export class RunPage extends HTMLElement {
     this.#listen(model, signal);
     this.#listenToVerdicts(model, verdicts, signal);
     this.#show(model);
-    this.#listenToWhatIf(whatIf, signal);
+    this.#listenToWhatIf(verdicts, whatIf, signal);
     verdicts.start(signal);
     whatIf.start(signal);
     model.start(signal);
@@ -104,8 +104,8 @@ export class RunPage extends HTMLElement {
     }, { signal });
   }
 
-  /** The line and the histogram are drawn on the scale of the norm chart, whenever that is drawn. @param {WhatIfModel} whatIf @param {AbortSignal} signal */
-  #listenToWhatIf(whatIf, signal) {
+  /** The line and the histogram are drawn on the scale of the norm chart, whenever that is drawn. @param {VerdictModel} verdicts @param {WhatIfModel} whatIf @param {AbortSignal} signal */
+  #listenToWhatIf(verdicts, whatIf, signal) {
     /** @type {{Plotly: PlotlyLike | null, scale: import("../lib/scales.js").Scale | null, box: {top: number, height: number}} | null} */
     let drawn = null;
     let frame = 0;
@@ -127,6 +127,7 @@ export class RunPage extends HTMLElement {
       show();
     }, { signal });
     for (const what of ["histogram", "trial", "answers"]) whatIf.addEventListener(what, showSoon, { signal });
+    verdicts.addEventListener("diagnosis", showSoon, { signal });
     this.addEventListener("try", (event) => whatIf.try(/** @type {CustomEvent<number | null>} */ (event).detail), { signal });
     show();
   }

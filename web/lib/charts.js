@@ -1,10 +1,11 @@
-/** The only file that touches Plotly: loads it, gives roles their colours by theme, draws. */
+/** The only file that touches Plotly: loads it, draws. */
 
 import { AIM, areDense, indexesOnScreen } from "./scales.js";
 import { indexAt } from "./arrays.js";
-import { outline } from "./histogram.js";
+import { readTokens, styleOf, translucent } from "./chart-theme.js";
+import { coarsened, outline } from "./histogram.js";
 
-/** @typedef {ReturnType<typeof readTokens>} Tokens */
+/** @typedef {import("./chart-theme.js").Tokens} Tokens */
 /**
  * @typedef {object} Frame what all charts of a run share, and the scale of one
  * @property {[number, number]} steps first and last on screen
@@ -14,12 +15,11 @@ import { outline } from "./histogram.js";
  * @property {number} height
  */
 
+/** How tall a bar of the histogram is at least. */
+const BAR_PX = 5;
+
 /** @type {Promise<PlotlyLike> | null} */
 let loading = null;
-/** @type {Tokens | null} */
-let tokens = null;
-const dark = matchMedia("(prefers-color-scheme: dark)");
-dark.addEventListener("change", () => (tokens = null));
 
 /** Plotly, loaded at first use: running it takes most of a second, so facts must be on screen before. */
 export function loadPlotly() {
@@ -51,35 +51,6 @@ export function fetchPlotlyEarly() {
   document.head.append(link);
 }
 
-/** @param {() => void} listener @param {AbortSignal} signal */
-export function onThemeChange(listener, signal) {
-  dark.addEventListener("change", listener, { signal });
-}
-
-function readTokens() {
-  const style = getComputedStyle(document.documentElement);
-  const read = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
-  return {
-    series: read("series"),
-    warning: read("warning"),
-    critical: read("critical"),
-    ok: read("ok"),
-    muted: read("muted"),
-    text: read("text"),
-    surface: read("surface"),
-    grid: read("grid"),
-    heat: [0, 1, 2, 3, 4].map((i) => read(`heat-${i}`)),
-    font: getComputedStyle(document.body).fontFamily,
-    fontSize: Math.round(0.6875 * parseFloat(style.fontSize)),
-  };
-}
-
-/** @param {string} hex `#rrggbb` @param {number} alpha */
-function translucent(hex, alpha) {
-  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  return `rgba(${r}, ${g}, ${b}, ${alpha})`;
-}
-
 /**
  * @param {PlotlyLike} Plotly
  * @param {HTMLElement} element
@@ -89,16 +60,15 @@ function translucent(hex, alpha) {
  * @param {{range: [number, number], ticks: import("./axes.js").Ticks} | null} right
  */
 export function drawLines(Plotly, element, figure, frame, scale, right) {
-  tokens ??= readTokens();
-  const theme = tokens;
+  const theme = readTokens();
   const lines = figure.traces.filter(({ role }) => role !== "band_low" && role !== "band_high" && role !== "border");
   const data = [...band(figure, frame, theme), ...lines.map((trace) => styledTrace(trace, frame, theme))];
   const layout = {
-    ...sharedLayout(frame, tokens),
+    ...sharedLayout(frame, theme),
     shapes: figure.name === "clip_fraction" ? shareShapes(figure, theme) : [],
-    yaxis: yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, tokens),
+    yaxis: yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, theme),
     yaxis2: {
-      ...(right ? yAxis(right.range, right.ticks, false, tokens) : { range: [0, 1], visible: false }),
+      ...(right ? yAxis(right.range, right.ticks, false, theme) : { range: [0, 1], visible: false }),
       overlaying: "y",
       side: "right",
       showgrid: false,
@@ -117,12 +87,12 @@ export function drawLines(Plotly, element, figure, frame, scale, right) {
  * @param {[number, number]} span of the colours, in log10
  */
 export function drawHeat(Plotly, element, figure, frame, span) {
-  tokens ??= readTokens();
+  const theme = readTokens();
   const { heat } = figure;
   if (!heat) return Promise.resolve(null);
   const from = Math.max(0, indexAt(heat.x, frame.steps[0]));
   const to = indexAt(heat.x, frame.steps[1]) + 1;
-  const numColours = tokens.heat.length - 1;
+  const numColours = theme.heat.length - 1;
   const data = [
     {
       type: "heatmap",
@@ -131,14 +101,14 @@ export function drawHeat(Plotly, element, figure, frame, span) {
       z: heat.z.map((row) => row.slice(from, to)),
       zmin: span[0],
       zmax: span[1],
-      colorscale: tokens.heat.map((colour, i) => [i / numColours, colour]),
+      colorscale: theme.heat.map((colour, i) => [i / numColours, colour]),
       showscale: false,
       hoverinfo: "skip",
     },
-    ...figure.traces.map((trace) => styledTrace(trace, frame, /** @type {Tokens} */ (tokens))),
+    ...figure.traces.map((trace) => styledTrace(trace, frame, theme)),
   ];
   const layout = {
-    ...sharedLayout(frame, tokens),
+    ...sharedLayout(frame, theme),
     yaxis: { range: [heat.layers.length - 0.5, -0.5], visible: false, fixedrange: true },
   };
   return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
@@ -154,12 +124,13 @@ export function drawHeat(Plotly, element, figure, frame, span) {
  * @param {{inForce: number | null, trial: number | null, line: number | null}} thresholds
  */
 export function drawHistogram(Plotly, element, histogram, frame, scale, { inForce, trial, line }) {
-  tokens ??= readTokens();
-  const theme = tokens;
-  const most = Math.max(...histogram.counts) * 1.06;
+  const [low, high] = scale.range;
+  const bars = coarsened(histogram, (high / low) ** (BAR_PX / frame.height));
+  const theme = readTokens();
+  const most = Math.max(...bars.counts) * 1.06;
   const split = line ?? Infinity;
   const shape = (/** @type {number} */ from, /** @type {number} */ to, /** @type {string} */ fillcolor) =>
-    ({ type: "scatter", mode: "lines", ...outline(histogram, from, to), fill: "toself", fillcolor, line: { width: 0 }, hoverinfo: "skip" });
+    ({ type: "scatter", mode: "lines", ...outline(bars, from, to), fill: "toself", fillcolor, line: { width: 0 }, hoverinfo: "skip" });
   const across = (/** @type {number | null} */ at, /** @type {string} */ color, dash = "solid") =>
     at === null ? [] : [{ type: "scatter", mode: "lines", x: [0, most], y: [at, at], line: { width: 1.5, color, dash }, hoverinfo: "skip" }];
   const data = [
@@ -283,40 +254,4 @@ function clippedAlongTheEdge(x, theme) {
   // One path of short strokes: a thousand marks would each be an element.
   const strokes = { x: x.flatMap((step) => [step, step, NaN]), y: x.flatMap(() => [0, 0.035, NaN]) };
   return { type: "scatter", mode: "lines", ...strokes, yaxis: "y2", hoverinfo: "skip", opacity: 0.6, line: { width: 1, color: theme.warning } };
-}
-
-/** @param {Trace} trace @param {number} count @param {Tokens} theme */
-function styleOf(trace, count, theme) {
-  const { shape } = trace;
-  const few = count <= 60;
-  const line = (/** @type {string} */ color, /** @type {number} */ width, dash = "solid") => ({
-    mode: few ? "lines+markers" : "lines",
-    line: { color, width, dash, shape },
-    marker: { color, size: count === 1 ? 6 : 4 },
-  });
-  switch (trace.role) {
-    case "threshold":
-      return { ...line(theme.warning, 1.5), mode: count === 1 ? "markers" : "lines" };
-    case "lr":
-      return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
-    case "headroom":
-      return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
-    case "dominant":
-      return { ...line(theme.text, 1.5), mode: "lines" };
-    case "spike":
-      return marks("diamond-open", theme.series, 9, 1, 1.4);
-    case "clipped":
-      return marks("circle", theme.warning, few ? 6 : 5, 0.9);
-    case "skipped":
-      return marks("triangle-down", theme.text, 8, 1);
-    case "nonfinite":
-      return marks("x", theme.critical, 8, 1);
-    default:
-      return line(theme.series, 1.5);
-  }
-}
-
-/** @param {string} symbol @param {string} color @param {number} size @param {number} opacity @param {number} [width] of the outline */
-function marks(symbol, color, size, opacity, width = 0) {
-  return { mode: "markers", cliponaxis: false, marker: { symbol, color, size, opacity, line: { width, color } } };
 }

@@ -97,6 +97,24 @@ export function outline({ edges, counts }, from, to) {
   return { x: [0, ...x, 0], y: [y[0], ...y, y[y.length - 1]] };
 }
 
+/**
+ * The same with bins put together until each is as tall as asked, so that a few norms make hills and no comb.
+ * @param {Histogram} histogram
+ * @param {number} ratio of the upper to the lower edge that a bin should have at least
+ * @returns {Histogram}
+ */
+export function coarsened(histogram, ratio) {
+  const { edges, counts } = histogram;
+  const joined = Math.ceil(Math.log(ratio) / Math.log(edges[1] / edges[0]) - 1e-9);
+  if (!(joined > 1)) return histogram;
+  const starts = edges.map((_, i) => i).filter((i) => i % joined === 0 && i < counts.length);
+  return {
+    ...histogram,
+    edges: [...starts.map((i) => edges[i]), edges[counts.length]],
+    counts: starts.map((i) => counts.slice(i, i + joined).reduce((sum, count) => sum + count, 0)),
+  };
+}
+
 /** Counts a live norm in. @param {Histogram} histogram @param {number} norm @returns {boolean} false where it lies beyond the bins */
 export function addNorm(histogram, norm) {
   const { edges, counts } = histogram;

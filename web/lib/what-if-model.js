@@ -23,6 +23,7 @@ export class WhatIfModel extends EventTarget {
   answers = { inForce: null, trial: null };
 
   #run;
+  #verdicts;
   #signal = new AbortController().signal;
   #reading = new AbortController();
   #asking = new AbortController();
@@ -34,10 +35,11 @@ export class WhatIfModel extends EventTarget {
   #numSteps = 0;
   #isOutgrown = false;
 
-  /** @param {import("./run-model.js").RunModel} run */
-  constructor(run) {
+  /** @param {import("./run-model.js").RunModel} run @param {import("./verdict-model.js").VerdictModel} verdicts */
+  constructor(run, verdicts) {
     super();
     this.#run = run;
+    this.#verdicts = verdicts;
   }
 
   /** @param {AbortSignal} signal */
@@ -60,9 +62,11 @@ export class WhatIfModel extends EventTarget {
     return this.#run.facts?.last.max_norm ?? null;
   }
 
-  /** Of the steps on screen. */
+  /** Of the newest steps on screen; where those are the run's, as its verdict says it. */
   get recommended() {
-    return this.histogram?.recommended ?? null;
+    const { view } = this.#run;
+    const isWhole = view.first === null && view.width === null && this.#verdicts.isCurrent;
+    return isWhole ? (this.#verdicts.diagnosis?.clipping.recommended_max_norm ?? null) : (this.histogram?.recommended ?? null);
   }
 
   /** Where the line stands: at the threshold that is tried, in force, recommended, or one that clips a tenth. */

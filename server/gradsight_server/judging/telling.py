@@ -8,6 +8,8 @@ from gradsight_server.judging.verdict import nonfinite_severity, rank
 from gradsight_server.store.verdicts import News
 
 HOLD_S = 30.0
+EARLY_STEPS = 300
+"""Norms fall at the start: what is said of clipping before so many of them must last, however bad it is."""
 
 SAID = {
     "clipping.off": "clipping was turned off",
@@ -52,7 +54,7 @@ class Teller:
             key = (run_id, stream, section)
             before = told.get(stream, {}).get(section)
             change = self._changes.get(key)
-            if before is None or before[0] == verdict:
+            if before is not None and before[0] == verdict:
                 self._changes.pop(key, None)
             elif change is None or change.verdict != verdict:
                 self._changes[key] = _Change(verdict, now_s)
@@ -66,17 +68,15 @@ class Teller:
         for stream, section, verdict, severity in _all_sections(diagnoses):
             sections = kept.setdefault(stream, {})
             before = sections.get(section)
-            is_bad = rank(severity) >= rank("warning")
-            if before is None or before[0] == "unknown":
-                is_settled, is_news = True, is_bad
-            else:
-                is_worse, is_other = is_bad and rank(severity) > rank(before[1]), before[0] != verdict
-                is_settled = is_worse or not is_other or self._has_lasted((run_id, stream, section), now_s)
-                is_news = is_worse or is_other
-            if is_settled:
+            is_first = before is None or before[0] == "unknown"
+            is_other = before is None or before[0] != verdict
+            is_alarm = rank(severity) >= rank("warning") and (before is None or rank(severity) > rank(before[1]))
+            is_early = section == "clipping" and diagnoses[stream].range.num_finite < EARLY_STEPS
+            is_at_once = not is_early if is_alarm else is_first or not is_other
+            if is_at_once or self._has_lasted((run_id, stream, section), now_s):
                 sections[section] = (verdict, severity)
                 message = SAID.get(f"{section}.{verdict}")
-                if is_news and message is not None:
+                if message is not None and (is_alarm or (is_other and not is_first)):
                     news.append(News(stream, diagnoses[stream].range.last_step, message))
         return kept, news
 
@@ -87,7 +87,10 @@ class Teller:
 
 def is_all_told(diagnoses: Mapping[str, Diagnosis], told: Told) -> bool:
     """Whether nothing of these verdicts has still to last before it is told."""
-    return all(told[stream][section][0] == verdict for stream, section, verdict, _ in _all_sections(diagnoses))
+    return all(
+        told.get(stream, {}).get(section, ("",))[0] == verdict
+        for stream, section, verdict, _ in _all_sections(diagnoses)
+    )
 
 
 def _all_sections(diagnoses: Mapping[str, Diagnosis]) -> Iterator[tuple[str, str, str, Severity]]:

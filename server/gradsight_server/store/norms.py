@@ -1,7 +1,5 @@
 """A stream's norms before clipping, as they are shown: the newest in order, and all of a range as a histogram."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from sqlalchemy import Connection, select
 
@@ -43,10 +41,16 @@ def shown_segments(
     return views.segments(conn, run_id, stream_key, attempt=attempt, low=low, high=high)
 
 
-def newest_norms(conn: Connection, shown: Sequence[views.Segment], *, limit: int) -> tuple[Integers, Floats]:
-    """Steps and norms, in order, of at most so many of the newest steps that recorded one; NaN where not finite."""
+def newest_norms(
+    conn: Connection, run_id: str, *, stream: str = "main", limit: int, **asked: int | None
+) -> tuple[Integers, Floats]:
+    """Steps and norms, in order, of at most so many of the newest steps that recorded one; NaN where not finite.
+
+    Args:
+        asked: attempt, first_step, last_step, as for `shown_segments`.
+    """
     rows: list[tuple[int, float | None]] = []
-    for segment in reversed(shown):
+    for segment in reversed(shown_segments(conn, run_id, stream, **asked)):
         found = conn.execute(_NEWEST.limit(limit - len(rows)), segment.parameters)
         rows += [tuple(row) for row in found]
         if len(rows) == limit:
@@ -55,11 +59,12 @@ def newest_norms(conn: Connection, shown: Sequence[views.Segment], *, limit: int
     return table[:, 0].astype(np.int64), table[:, 1]
 
 
-def norm_histogram(conn: Connection, shown: Sequence[views.Segment]) -> Histogram:
+def norm_histogram(conn: Connection, run_id: str, *, stream: str = "main", **asked: int | None) -> Histogram:
     """How the finite norms of these steps are distributed: bins grow by a twentieth of an octave, zeros have their own.
 
     Powers of two are edges of bins, so that a threshold of 1.0 is counted exactly.
     """
+    shown = shown_segments(conn, run_id, stream, **asked)
     rows = [value for segment in shown for (value,) in conn.execute(_FINITE, segment.parameters)]
     norms = np.array(rows, dtype=np.float64)
     positive = norms[norms > 0]

@@ -12,11 +12,11 @@ from gradsight_server.judging.verdict import in_brief, severity_of
 HOLD_S = 30.0
 
 
-def norms(num_steps: int = 200) -> Any:
+def norms(num_steps: int = 400) -> Any:
     return 0.6 * np.exp(np.random.default_rng(0).normal(0.0, 0.4, num_steps))
 
 
-def judged(max_norm: float, *, num_steps: int = 200, **columns: Any) -> Diagnosis:
+def judged(max_norm: float, *, num_steps: int = 400, **columns: Any) -> Diagnosis:
     norm = norms(num_steps)
     given = {"grad_norm_before_clip": norm, "max_norm": np.full(num_steps, max_norm)} | columns
     return diagnose(StreamSteps.of(np.arange(num_steps), loss=1 + 1 / (1 + np.arange(num_steps)), **given))
@@ -24,7 +24,8 @@ def judged(max_norm: float, *, num_steps: int = 200, **columns: Any) -> Diagnosi
 
 HEALTHY, FIRM, TOO_TIGHT = judged(1.0), judged(0.72), judged(0.02)
 UNKNOWN = judged(1.0, num_steps=20)
-BROKEN = judged(1.0, grad_norm_before_clip=np.where(np.arange(200) < 150, norms(), np.nan))
+EARLY = judged(0.02, num_steps=100)
+BROKEN = judged(1.0, grad_norm_before_clip=np.where(np.arange(400) < 350, norms(), np.nan))
 
 
 class Telling:
@@ -59,6 +60,20 @@ def test_what_is_wrong_is_told_at_once_and_once(before: list[Diagnosis]) -> None
     assert telling.hear(TOO_TIGHT, 1.0) == ["clipping became too tight"]
     for now_s in (3.0, 40.0, 1000.0):
         assert telling.hear(TOO_TIGHT, now_s) == []
+
+
+@pytest.mark.parametrize("before", [[], [UNKNOWN]], ids=["first", "unknown"])
+def test_a_bad_start_must_last(before: list[Diagnosis]) -> None:
+    telling = Telling()
+    for diagnosis in before:
+        telling.hear(diagnosis, 0.0)
+    assert telling.hear(EARLY, 1.0) == []
+    assert not is_all_told({"main": EARLY}, telling.told)
+    assert telling.hear(HEALTHY, 5.0) == []
+    assert is_all_told({"main": HEALTHY}, telling.told)
+    assert telling.hear(EARLY, 10.0) == telling.hear(EARLY, 39.0) == []
+    assert telling.hear(EARLY, 10.0 + HOLD_S) == ["clipping became too tight"]
+    assert telling.hear(TOO_TIGHT, 41.0) == []
 
 
 def test_what_gets_better_must_last() -> None:
