@@ -48,7 +48,8 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     _create(conn, run_id, given.get("started_at_s", now_s), now_s)
     if is_going(conn, run_id):  # after it was created: who deletes it on another replica meanwhile is waited for
         raise ServerBusyError(f"Run {run_id!r} is being deleted: create it again in a moment.")
-    details: dict[str, Any] = {name: _as_json(given.pop(name), name) for name in ("config", "frameworks") if name in given}
+    named = {"config", "frameworks"} & given.keys()
+    details: dict[str, Any] = {name: _as_json(given.pop(name), name) for name in named}
     of_run = runs.c.run_id == run_id
     started_at_s = conn.execute(select(runs.c.started_at_s).where(of_run).with_for_update()).scalar_one()
     if "started_at_s" in given:
