@@ -65,9 +65,6 @@ runs = Table(
     Column("name", String(256), nullable=False),
     Column("status", String(16), nullable=False),  # running, finished, failed; how alive it is follows from last_seen_s
     Column("tags", JSON, nullable=False),
-    Column("config", JSON, nullable=False),
-    Column("frameworks", JSON, nullable=False),
-    Column("notes", Text, nullable=False, server_default=""),
     Column("total_steps", BigInteger),
     Column("world_size", Integer),
     Column("started_at_s", Double, nullable=False),
@@ -80,6 +77,17 @@ runs = Table(
     Index("runs_by_start", "started_at_s", "run_id"),
     Index("runs_by_project", "project", "started_at_s", "run_id"),
 )
+
+run_details = Table(
+    "run_details",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("config", JSON, nullable=False),
+    Column("frameworks", JSON, nullable=False),
+    Column("notes", Text, nullable=False, server_default=""),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+"""What may be large, apart from `runs`: a list reads thousands of those rows, and every batch writes one."""
 
 deletions = Table(
     "deletions",

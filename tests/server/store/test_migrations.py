@@ -11,8 +11,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from gradsight_server.errors import NewerDatabaseError
-from gradsight_server.store import models
+from gradsight_server.store import models, runs
 from gradsight_server.store.database import Database, alembic_config, migrations_folder
+from tests.server.store.kit import RUN, Store
 
 
 def test_the_migrated_schema_equals_the_tables_in_models(db: Database) -> None:
@@ -33,7 +34,8 @@ def test_the_migrated_tables_keep_what_comparison_does_not_see(db: Database, emp
 SQLITE_DEFINITIONS = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 POSTGRESQL_DEFINITIONS = """
     SELECT table_name || '.' || column_name,
-           concat_ws(' ', ordinal_position, data_type, character_maximum_length, is_nullable, column_default)
+           concat_ws(' ', rank() OVER (PARTITION BY table_name ORDER BY ordinal_position),
+                     data_type, character_maximum_length, is_nullable, column_default)
       FROM information_schema.columns WHERE table_schema = 'public'
     UNION ALL SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
     UNION ALL SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
@@ -57,6 +59,15 @@ def test_down_takes_every_table_away_and_up_brings_it_back(db: Database) -> None
     db.migrate()
     with db.reading() as conn:
         assert set(models.metadata.tables) <= set(inspect(conn).get_table_names())
+
+
+def test_what_runs_say_of_themselves_survives_the_way_down_and_up(store: Store) -> None:
+    store.put(config={"lr": 0.5}, frameworks={"torch": "2.13"})
+    store.write(lambda conn: runs.patch_run(conn, RUN, now_s=1.0, notes="why"))
+    before = store.run()
+    store.write(lambda conn: command.downgrade(alembic_config(conn), "0001"))
+    store.db.migrate()
+    assert store.run() == before
 
 
 def test_migrating_again_changes_nothing(db: Database) -> None:
