@@ -175,3 +175,28 @@ def upgrade(db: Db = None) -> None:
     settings = load_settings(db=db)
     open_or_explain(settings).close()
     print(f"{settings.shown_db} is up to date.")
+
+
+@db_app.command()
+def compact(
+    db: Db = None,
+    keep_raw_days: Annotated[float | None, typer.Option(help="Remove raw steps older than so many days.")] = None,
+    keep_raw_steps: Annotated[
+        int | None, typer.Option(help="Keep so many of the newest raw steps of a stream.")
+    ] = None,
+) -> None:
+    """Remove raw steps that need not be kept, and give their room back. Rollups and events stay for good."""
+    from gradsight_server.maintenance import compact as compact_database
+
+    print(compact_database(db=db, keep_raw_days=keep_raw_days, keep_raw_steps=keep_raw_steps))
+
+
+@db_app.command()
+def backup(target: Annotated[Path, typer.Argument(help="A file that is not there yet.")], db: Db = None) -> None:
+    """Copy an SQLite database as it is at this moment; a server may write to it meanwhile."""
+    from gradsight_server.settings import load_settings
+    from gradsight_server.store.backup import back_up
+
+    settings = load_settings(db=db)
+    back_up(settings.db_url, target)
+    print(f"{settings.shown_db} is copied to {target} ({target.stat().st_size / 1e6:.1f} MB).")

@@ -12,12 +12,12 @@ from gradsight_server.diagnosis import Column, Context, LayerNorms, RangeFacts, 
 from gradsight_server.diagnosis.inputs import Integers
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.figures import display_name
+from gradsight_server.store import layer_blocks
 from gradsight_server.store.context import context_of
 from gradsight_server.store.expressions import IS_CLIPPED, IS_SKIPPED, bound_segment, how_many, is_nonfinite
 from gradsight_server.store.models import (
     NEGATIVE_INFINITY,
     POSITIVE_INFINITY,
-    layer_rows,
     layer_sets,
     nonfinite_shift,
     runs,
@@ -150,36 +150,33 @@ def _newest_layers(conn: Connection, run_id: str, shown: Sequence[Segment], step
     """The newest rows of the set of layers that was recorded last, of the steps that are judged."""
     if not len(step):
         return None
-    rows = _layer_rows(conn, shown, int(step[0]))
-    if not rows:
+    first = int(step[0])
+    parts: list[layer_blocks.LayerRows] = []
+    layers_id, wanted = "", 0
+    for segment in reversed(shown):
+        if segment.last_step < first:
+            break
+        low = max(first, segment.first_step)
+        if not parts:
+            newest = layer_blocks.newest(conn, segment.key, low, segment.last_step)
+            if newest is None:
+                continue
+            layers_id, wanted = newest.layers_id, _num_layer_rows(newest.norms.shape[1])
+        missing = wanted - sum(len(part.step) for part in parts)
+        if missing <= 0:
+            break
+        rows = layer_blocks.newest_rows(conn, segment.key, layers_id, low, segment.last_step, missing)
+        parts += [rows] if rows is not None else []
+    if not parts:
         return None
-    layers_id = rows[0][1]
     of_set = (layer_sets.c.run_id == run_id, layer_sets.c.layers_id == layers_id)
     known = conn.execute(select(layer_sets.c.layers, layer_sets.c.num_layers).where(*of_set)).one()
-    kept = [(number, norms) for number, of_layers, norms in reversed(rows) if of_layers == layers_id]
     names = known.layers or [[f"layer {i}"] for i in range(known.num_layers)]
     return LayerNorms(
-        np.array([number for number, _ in kept], dtype=np.int64),
+        np.concatenate([part.step for part in reversed(parts)]),
         tuple(display_name(layer) for layer in names),
-        np.frombuffer(b"".join(norms for _, norms in kept), dtype="<f4").reshape(len(kept), known.num_layers),
+        np.concatenate([part.norms for part in reversed(parts)]),
     )
-
-
-def _layer_rows(conn: Connection, shown: Sequence[Segment], first_step: int) -> list[tuple[int, str, bytes]]:
-    """(step, layers_id, norms), the newest first: as many as their width allows."""
-    query = select(layer_rows.c.step, layer_rows.c.layers_id, layer_rows.c.norms).where(bound_segment(layer_rows))
-    query = query.where(layer_rows.c.step >= first_step).order_by(layer_rows.c.step.desc())
-    rows: list[tuple[int, str, bytes]] = []
-    wanted = 1
-    for segment in reversed(shown):
-        if not rows:
-            rows += [tuple(row) for row in conn.execute(query.limit(1), segment.parameters)]
-            wanted = _num_layer_rows(len(rows[0][2]) // 4) if rows else 1
-        if len(rows) < wanted:
-            before = rows[-1][0] if rows else wire.MAX_STEP
-            more = query.where(layer_rows.c.step < before).limit(wanted - len(rows))
-            rows += [tuple(row) for row in conn.execute(more, segment.parameters)]
-    return rows
 
 
 def _num_layer_rows(num_layers: int) -> int:

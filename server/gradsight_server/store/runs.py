@@ -1,17 +1,20 @@
-"""Runs: put, list, look at, patch, delete."""
+"""Runs: put, list, look at, patch."""
 
 import re
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import ColumnElement, Connection, Text, cast, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gradsight import wire
-from gradsight_server.errors import InvalidRequestError, RunNotFoundError
-from gradsight_server.store import attempts, cursors, keys, models, ticks
-from gradsight_server.store.models import metadata, runs, streams
+from gradsight_server.errors import InvalidRequestError, RunNotFoundError, ServerBusyError
+from gradsight_server.store import attempts, cursors, keys, ticks
+from gradsight_server.store.deletion import is_going
+from gradsight_server.store.models import run_details, runs, streams
+from gradsight_server.store.pending import pending_of
+from gradsight_server.store.sparklines import sparklines_of
 from gradsight_server.store.summaries import counts, last_values, run_summaries, run_summary
 
 STATUSES = ("running", "finished", "failed")
@@ -39,19 +42,27 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     """Creates the run or merges into it: keys that are there overwrite, absent ones stay.
 
     A run started when its first launch did, so `started_at_s` only ever falls.
+
+    Raises:
+        ServerBusyError: one of the same id has been deleted, and is not all gone yet.
     """
     given = {name: value for name in _FIELDS if (value := getattr(record, name)) is not UNSET}
     _create(conn, run_id, given.get("started_at_s", now_s), now_s)
-    run = conn.execute(select(runs).where(runs.c.run_id == run_id).with_for_update()).one()
-    for name in {"config", "frameworks"} & given.keys():
-        given[name] = getattr(run, name) | _as_json(given[name], name)
+    if is_going(conn, run_id):  # after it was created: who deletes it on another replica meanwhile is waited for
+        raise ServerBusyError(f"Run {run_id!r} is being deleted: create it again in a moment.")
+    named = {"config", "frameworks"} & given.keys()
+    details: dict[str, Any] = {name: _as_json(given.pop(name), name) for name in named}
+    of_run = runs.c.run_id == run_id
+    started_at_s = conn.execute(select(runs.c.started_at_s).where(of_run).with_for_update()).scalar_one()
     if "started_at_s" in given:
-        given["started_at_s"] = min(given["started_at_s"], run.started_at_s)
-    conn.execute(update(runs).where(runs.c.run_id == run_id).values(given | {"updated_at_s": now_s}))
+        given["started_at_s"] = min(given["started_at_s"], started_at_s)
+    if details:
+        _merge_details(conn, run_id, details)
+    conn.execute(update(runs).where(of_run).values(given | {"updated_at_s": now_s}))
     if record.streams is not UNSET:
         for stream, known in record.streams.items():
             _merge_stream(conn, run_id, stream, known)
-    ticks.append(conn, run_id, "run", now_s=now_s)
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def list_runs(
@@ -81,9 +92,11 @@ def list_runs(
     if cursor is not None:
         query = query.where(cursors.after(order, cursors.decode(cursor, *kinds), descending=descending))
     rows = conn.execute(query).all()
-    summaries = run_summaries(conn, [row.run_id for row in rows[:limit]], now_s=now_s)
+    run_ids = [row.run_id for row in rows[:limit]]
+    summaries = run_summaries(conn, run_ids, now_s=now_s)
+    drawn = sparklines_of(conn, run_ids)
     return {
-        "items": list(summaries.values()),
+        "items": [summary | {"sparkline": drawn.get(run_id)} for run_id, summary in summaries.items()],
         "next_cursor": cursors.encode(*rows[limit - 1]) if len(rows) > limit else None,
     }
 
@@ -92,7 +105,7 @@ def get_run(conn: Connection, run_id: str, *, now_s: float) -> dict[str, Any]:
     """Everything about a run but its steps."""
     position = ticks.latest_position(conn)
     summary = run_summary(conn, run_id, now_s=now_s)
-    run = conn.execute(select(runs.c.config, runs.c.frameworks, runs.c.notes).where(runs.c.run_id == run_id)).one()
+    run = conn.execute(select(run_details).where(run_details.c.run_id == run_id)).one()
     rows = conn.execute(select(streams).where(streams.c.run_id == run_id).order_by(streams.c.stream_key)).all()
     return summary | {
         "config": run.config,
@@ -131,24 +144,16 @@ def patch_run(
     archived: bool | None = None,
 ) -> None:
     """What a person changes of a run; None leaves it."""
-    changes: dict[str, Any] = {"name": name, "tags": tags, "notes": notes}
+    changes: dict[str, Any] = {"name": name, "tags": tags}
     changes = {column: value for column, value in changes.items() if value is not None}
     if archived is not None:
         changes["archived_at_s"] = now_s if archived else None
     changed = conn.execute(update(runs).where(runs.c.run_id == run_id).values(changes | {"updated_at_s": now_s}))
     if not changed.rowcount:
         raise RunNotFoundError(run_id)
-    ticks.append(conn, run_id, "run", now_s=now_s)
-
-
-def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
-    """Deletes a run and everything of it; only the news of it stays."""
-    if not conn.execute(delete(runs).where(runs.c.run_id == run_id)).rowcount:
-        raise RunNotFoundError(run_id)
-    for table in metadata.tables.values():
-        if "run_id" in table.c and table is not models.ticks:
-            conn.execute(delete(table).where(table.c.run_id == run_id))
-    ticks.append(conn, run_id, "deleted", now_s=now_s)
+    if notes is not None:
+        conn.execute(update(run_details).where(run_details.c.run_id == run_id).values(notes=notes))
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> None:
@@ -159,13 +164,20 @@ def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) ->
         "name": run_id[:8],
         "status": "running",
         "tags": [],
-        "config": {},
-        "frameworks": {},
         "started_at_s": started_at_s,
         "updated_at_s": now_s,
         "last_seen_s": now_s,
     }
     conn.execute(insert(runs).values(row).on_conflict_do_nothing())
+    empty = {"run_id": run_id, "config": {}, "frameworks": {}}
+    conn.execute(insert(run_details).values(empty).on_conflict_do_nothing())
+
+
+def _merge_details(conn: Connection, run_id: str, details: dict[str, dict[str, Any]]) -> None:
+    of_run = run_details.c.run_id == run_id
+    known = conn.execute(select(run_details).where(of_run)).one()
+    merged = {name: getattr(known, name) | values for name, values in details.items()}
+    conn.execute(update(run_details).where(of_run).values(merged))
 
 
 def _merge_stream(conn: Connection, run_id: str, stream: str, record: wire.StreamRecord) -> None:

@@ -60,7 +60,7 @@ def keep_verdict(
         return False
     conn.execute(update(runs).where(runs.c.run_id == run_id).values(verdict=after.verdict, severity=after.severity))
     _write_events(conn, run_id, news, now_s)
-    ticks.append(conn, run_id, "run", now_s=now_s)
+    ticks.append(conn, [ticks.News(run_id, "run", now_s=now_s)])
     return True
 
 
