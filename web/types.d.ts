@@ -146,7 +146,9 @@ interface RunEvent {
 
 // Figures, as the server sends them.
 
-type FigureName = "norm" | "clip_fraction" | "clip_coef" | "loss" | "loss_scale" | "layers";
+type ChartName = "norm" | "clip_fraction" | "clip_coef" | "loss" | "loss_scale" | "layers";
+/** A chart of the run, or one layer by its name. */
+type FigureName = ChartName | `layer:${string}`;
 type Role =
   | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "spike" | "skipped" | "nonfinite" | "lr" | "headroom"
   | "border" | "heat" | "dominant" | "norms" | "below" | "above" | "recommended";
@@ -158,6 +160,8 @@ interface LiveRule {
   top?: boolean;
   where?: "clipped" | "skipped" | "nonfinite" | null;
   layers?: boolean;
+  /** Which of the layers, for a chart of one. */
+  layer?: number;
   /** A share of so many of the newest steps. */
   window?: number;
 }
@@ -185,7 +189,7 @@ interface AxisShape {
 }
 
 interface EncodedFigure {
-  name: FigureName;
+  name: ChartName | "layer" | "histogram";
   stream: string;
   attempt: number | null;
   position: number;
@@ -194,6 +198,8 @@ interface EncodedFigure {
   last_step: number | null;
   data: EncodedTrace[];
   layout: { yaxis?: AxisShape; yaxis2?: AxisShape };
+  /** Of the chart of one layer. */
+  layer?: string | null;
   /** Of the histogram. */
   num_norms?: number | null;
 }
@@ -301,6 +307,7 @@ interface HTMLElementTagNameMap {
   "finding-row": import("./components/finding-row.js").FindingRow;
   "finding-why": import("./components/finding-why.js").FindingWhy;
   "first-run": import("./components/first-run.js").FirstRun;
+  "layer-picker": import("./components/layer-picker.js").LayerPicker;
   "mark-legend": import("./components/mark-legend.js").MarkLegend;
   "norm-histogram": import("./components/norm-histogram.js").NormHistogram;
   "range-picker": import("./components/range-picker.js").RangePicker;
@@ -313,6 +320,7 @@ interface HTMLElementTagNameMap {
   "run-state": import("./components/run-state.js").RunStateMark;
   "run-timeline": import("./components/run-timeline.js").RunTimeline;
   "run-verdicts": import("./components/run-verdicts.js").RunVerdicts;
+  "step-axis": import("./components/step-axis.js").StepAxis;
   "threshold-line": import("./components/threshold-line.js").ThresholdLine;
   "time-ago": import("./components/time-ago.js").TimeAgo;
   "verdict-badge": import("./components/verdict-badge.js").VerdictBadge;

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.web.conftest import Complaints
 from tests.web.kit import (
+    ALL_CHARTS,
     LAYERS,
     WITHOUT_LAYERS,
     SentRun,
@@ -91,6 +92,25 @@ def test_pointing_at_the_map_names_the_layer_and_its_norm(page: Page, run: SentR
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.4)
     expect(page.locator("chart-row[data-figure=layers] .chart-notes")).to_have_text(LAYERS[1])
     expect(page.locator("chart-row[data-figure=layers] .chart-value")).to_have_text(re.compile(r"0\.(250|750)"))
+
+
+def test_single_layers_can_be_seen_and_closed_again(page: Page, run: SentRun) -> None:
+    page.goto(run.url)
+    wait_for_charts(page)
+    rows = page.locator("chart-row[data-figure=layer]")
+    page.get_by_label("See one layer…").select_option(LAYERS[1])
+    wait_for_charts(page, [*ALL_CHARTS, "layer"])
+    expect(rows.get_by_role("heading")).to_have_text([LAYERS[1]])
+    expect(rows.locator(".chart-value")).to_have_text("0.250")
+    plot = page.locator("chart-row[data-figure=layers] .chart-plot")
+    plot.scroll_into_view_if_needed()
+    plot.click(position={"x": 400, "y": 14})
+    expect(rows.get_by_role("heading")).to_have_text([LAYERS[1], LAYERS[0]])
+    page.mouse.move(5, 5)  # away from the step that it reads
+    run.send([40])
+    expect(rows.locator(".chart-value")).to_have_text(["0.750", "1.50"])
+    page.get_by_role("button", name=f"Close the chart of {LAYERS[1]}").click()
+    expect(rows.get_by_role("heading")).to_have_text([LAYERS[0]])
 
 
 def test_dragging_zooms_all_charts_and_a_double_click_shows_all(page: Page, run: SentRun) -> None:

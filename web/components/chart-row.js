@@ -1,8 +1,11 @@
-/** <chart-row>: one chart of the stack: its title, its value at a step, its plot, or words where there is nothing to draw. */
+/**
+ * <chart-row>: one chart of the stack: its title, its value at a step, its plot, or words where there is nothing to draw.
+ * Event `close`: the chart of one layer is no longer wanted.
+ */
 
 import { drawHeat, drawLines, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
-import { heatAt, readAt } from "../lib/figures.js";
+import { heatAt, layerOf, readAt } from "../lib/figures.js";
 import { lossScale, maxNorm, NOTHING, number, percent, plain } from "../lib/format.js";
 import { AIM, colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
 import { knownText, t } from "../lib/texts.js";
@@ -26,6 +29,10 @@ export class ChartRow extends HTMLElement {
   #names = h("div", { class: "layer-names", "aria-hidden": "true" });
   #colours = h("span", { class: "colour-bar", hidden: true });
   #words = h("p", { class: "chart-words" });
+  /** Of the map of layers. */
+  #pick = h("layer-picker", { hidden: true });
+  #close = h("button", { type: "button", class: "link", "data-own-gestures": true }, t("layers.close.short"));
+  #head = h("header", { class: "chart-head" }, this.#title, this.#value, this.#notes);
   #height = 0;
   /** Of the chart that is drawn; null where none is. @type {import("../lib/scales.js").Scale | null} */
   scale = null;
@@ -35,8 +42,15 @@ export class ChartRow extends HTMLElement {
 
   set name(/** @type {FigureName} */ name) {
     this.#name = name;
-    this.dataset.figure = name;
-    setText(this.#title, t(`chart.${name}`));
+    const layer = layerOf(name);
+    this.dataset.figure = layer === null ? name : "layer";
+    setText(this.#title, titleOf(name));
+    if (name === "layers") this.#head.append(this.#pick, this.#colours);
+    if (layer === null) return;
+    this.#close.setAttribute("aria-label", t("layers.close", { layer }));
+    this.#title.title = layer;
+    this.#close.addEventListener("click", () => this.dispatchEvent(new CustomEvent("close", { detail: layer, bubbles: true })));
+    this.#head.append(this.#close);
   }
 
   get name() {
@@ -45,8 +59,7 @@ export class ChartRow extends HTMLElement {
 
   connectedCallback() {
     if (this.firstChild) return;
-    const head = h("header", { class: "chart-head" }, this.#title, this.#value, this.#notes, this.#colours);
-    this.append(head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#edges, this.#names), this.#words);
+    this.append(this.#head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#edges, this.#names), this.#words);
     this.setAttribute("role", "group");
   }
 
@@ -65,7 +78,7 @@ export class ChartRow extends HTMLElement {
     this.#value.textContent = "";
     this.#notes.replaceChildren();
     delete this.#notes.dataset.lines;
-    this.#colours.hidden = this.#label.hidden = true;
+    this.#colours.hidden = this.#label.hidden = this.#pick.hidden = true;
   }
 
   /**
@@ -87,6 +100,8 @@ export class ChartRow extends HTMLElement {
       drawHeat(Plotly, this.#plot, figure, frame, span);
       this.#showColours(span);
       this.#showNames(figure.heat.layers);
+      this.#pick.hidden = false;
+      this.#pick.layers = figure.heat.layers;
       return;
     }
     const scale = (this.scale = scaleOf(figure, steps, this.#height));
@@ -186,16 +201,27 @@ export class ChartRow extends HTMLElement {
     }
     this.classList.toggle("is-reading", step !== null);
     this.classList.toggle("is-marked", parts.marked);
-    const words = [t(`chart.${this.#name}`), parts.value, ...parts.notes].filter(Boolean).join(", ");
+    const words = [titleOf(this.#name), parts.value, ...parts.notes].filter(Boolean).join(", ");
     this.setAttribute("aria-label", words);
     return words;
   }
 
-  /** @param {HeatMap} heat @param {number | null} step @param {number | null} y */
-  #heatParts(heat, step, y) {
+  /** The layer at a height of this element, null where there is none. @param {Figure} figure @param {number} y */
+  layerAt(figure, y) {
+    return figure.heat?.layers[this.#layerAt(figure.heat, y)] ?? null;
+  }
+
+  /** @param {HeatMap} heat @param {number | null} y */
+  #layerAt(heat, y) {
     const top = this.#plot.getBoundingClientRect().top - this.getBoundingClientRect().top;
     const layer = y === null ? -1 : Math.floor(((y - top - TOP_PX) / this.#height) * heat.layers.length);
-    if (step === null || layer < 0 || layer >= heat.layers.length) return { value: "", notes: [t("chart.layers.words")], marked: false };
+    return layer < heat.layers.length ? layer : -1;
+  }
+
+  /** @param {HeatMap} heat @param {number | null} step @param {number | null} y */
+  #heatParts(heat, step, y) {
+    const layer = this.#layerAt(heat, y);
+    if (step === null || layer < 0) return { value: "", notes: [t("chart.layers.words")], marked: false };
     const value = heatAt(heat, layer, step);
     return { value: Number.isNaN(value) ? t("layers.blank") : number(10 ** value), notes: [heat.layers[layer]], marked: false };
   }
@@ -226,6 +252,11 @@ function lineParts(figure, step) {
 function hiddenRight(figure, steps, height) {
   const right = rightScaleOf(figure, steps, height);
   return right && { range: right.range, ticks: { values: [], labels: [] } };
+}
+
+/** @param {FigureName} name */
+function titleOf(name) {
+  return layerOf(name) ?? t(`chart.${/** @type {ChartName} */ (name)}`);
 }
 
 /** @param {number} numLayers */

@@ -1,23 +1,20 @@
 /**
  * <chart-stack>: all charts of a run over one step axis, with one cross-hair through them. Property `model`.
- * Events: `look`, the view somebody zoomed to; `drawn`, where the norm chart stands.
+ * Events: `look`, the view somebody zoomed to; `drawn`, where the norm chart stands; `layer`, one to see by itself.
  */
 
-import { linearValues } from "../lib/axes.js";
 import { onThemeChange } from "../lib/chart-theme.js";
 import { loadPlotly } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
-import { FIGURES, readAt } from "../lib/figures.js";
-import { integer, stepLabel } from "../lib/format.js";
+import { FIGURES, layerFigure, layerOf, readAt } from "../lib/figures.js";
+import { integer } from "../lib/format.js";
 import { listenForGestures } from "../lib/gestures.js";
-import { StepScale } from "../lib/step-scale.js";
 import { t } from "../lib/texts.js";
 import { ALL, zoomTo } from "../lib/view.js";
 
 /** Live drawing is held back to this, the map to less: it has a hundred times the points. */
 const DRAW_MS = 250;
 const DRAW_MAP_MS = 1_000;
-const STEP_TICK_PX = 96;
 const LOAD_AGAIN_MS = 10_000;
 
 export class ChartStack extends HTMLElement {
@@ -27,9 +24,8 @@ export class ChartStack extends HTMLElement {
   beside = [];
   #life = new AbortController();
   #rows = FIGURES.map(newRow);
-  #labels = h("div", { class: "step-labels" });
   #flag = h("span", { class: "step-flag", hidden: true });
-  #axis = h("div", { class: "step-axis", "aria-hidden": "true" }, h("span", { class: "axis-name" }, t("charts.step")), this.#labels);
+  #axis = h("step-axis");
   #hair = h("div", { class: "cross-hair", hidden: true });
   #selection = h("div", { class: "selection", hidden: true });
   #marked = h("div", { class: "marked", hidden: true });
@@ -72,7 +68,8 @@ export class ChartStack extends HTMLElement {
       point: (x, y) => this.#point(x, y),
       leave: () => this.#pointAtStep(null, null),
       dragging: (from, to) => this.#showSelection(from, to),
-      select: (from, to) => this.#look(zoomTo(this.#scale.stepAt(from), this.#scale.stepAt(to))),
+      select: (from, to) => this.#look(zoomTo(this.#axis.scale.stepAt(from), this.#axis.scale.stepAt(to))),
+      pick: (_, y) => this.#pickLayer(y),
       cancel: () => (this.#selection.hidden = true),
       reset: () => this.#look(ALL),
     }, signal);
@@ -110,7 +107,7 @@ export class ChartStack extends HTMLElement {
 
   #showMarked() {
     const [first, last] = this.#asked ?? [0, -1];
-    const scale = this.#scale;
+    const scale = this.#axis.scale;
     const [low, high] = [scale.clamp(scale.pixelAt(first - 0.5)), scale.clamp(scale.pixelAt(last + 0.5))];
     this.#marked.hidden = !this.#asked || high <= low;
     this.#marked.style.left = `${low}px`;
@@ -141,7 +138,8 @@ export class ChartStack extends HTMLElement {
     if (!model || !drawable || document.hidden || !this.#axis.clientWidth) return;
     this.#drawnAt_ms = Date.now();
     this.#steps = model.shown;
-    const stepTicks = this.#drawAxis();
+    const stepTicks = this.#axis.draw(this.#steps);
+    this.#placeLayers(model.layers);
     for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
     this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
     this.#showMarked();
@@ -150,16 +148,26 @@ export class ChartStack extends HTMLElement {
     this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
   }
 
+  /** A row for each layer that is shown by itself, under the map. @param {string[]} layers */
+  #placeLayers(layers) {
+    const names = layers.map(layerFigure);
+    for (const row of this.#rows) if (layerOf(row.name) !== null && !names.includes(row.name)) row.remove();
+    const kept = this.#rows.filter((row) => row.isConnected);
+    const added = names.filter((name) => !kept.some((row) => row.name === name)).map(newRow);
+    this.#axis.before(...added);
+    this.#rows = [...kept, ...added];
+  }
+
   /** @param {import("./chart-row.js").ChartRow} row @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
   #drawRow(row, model, stepTicks) {
     const figure = model.figures.get(row.name);
     const problem = model.figureProblems.get(row.name);
     if (!figure) row.showWords(problem ? t("chart.error", { reason: problem }) : t("charts.loading"), !problem);
-    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${row.name}`), false);
+    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {ChartName} */ (row.name) : "layers"}`), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);
     else {
       if (row.name === "layers" && !this.#isMapDue(figure)) return;
-      row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#margin);
+      row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#axis.margin);
     }
   }
 
@@ -176,32 +184,6 @@ export class ChartStack extends HTMLElement {
     return true;
   }
 
-  /** The step labels, once for all charts. */
-  #drawAxis() {
-    const [first, last] = this.#steps;
-    const scale = this.#scale;
-    const { values, spacing } = linearValues(first, Math.max(last, first + 1), Math.max(2, Math.floor(scale.width / STEP_TICK_PX)), true);
-    const shown = values.filter((step) => step <= last + 0.5);
-    this.#labels.replaceChildren(
-      ...shown.map((step) => {
-        const label = h("span", {}, stepLabel(step, spacing));
-        label.style.left = `${scale.pixelAt(step)}px`;
-        return label;
-      }),
-    );
-    return shown;
-  }
-
-  get #margin() {
-    const style = getComputedStyle(this.#stack);
-    return { left: parseFloat(style.getPropertyValue("--plot-left")), right: parseFloat(style.getPropertyValue("--plot-right")) };
-  }
-
-  get #scale() {
-    const { left, right } = this.#margin;
-    return new StepScale(this.#steps, left, Math.max(1, this.#axis.clientWidth - left - right));
-  }
-
   /** The figure whose steps the cross-hair stops at. */
   get #guide() {
     return FIGURES.map((name) => this.model?.figures.get(name)).find((figure) => figure && !figure.heat && figure.traces.some((trace) => trace.x.length)) ?? null;
@@ -209,7 +191,7 @@ export class ChartStack extends HTMLElement {
 
   /** @param {number} x @param {number} y */
   #point(x, y) {
-    const scale = this.#scale;
+    const scale = this.#axis.scale;
     const inside = x >= scale.left - 4 && x <= scale.right + 4;
     this.#pointAtStep(inside ? scale.stepAt(x) : null, inside ? y : null);
   }
@@ -221,11 +203,19 @@ export class ChartStack extends HTMLElement {
     this.#showReading();
   }
 
+  /** @param {number} y in pixels of the stack */
+  #pickLayer(y) {
+    const map = this.#rows.find((row) => row.name === "layers");
+    const figure = this.model?.figures.get("layers");
+    const layer = map && figure ? map.layerAt(figure, y - map.offsetTop) : null;
+    if (layer !== null) this.dispatchEvent(new CustomEvent("layer", { detail: layer, bubbles: true }));
+  }
+
   #showReading() {
     const reading = this.#step === null || !this.#guide ? null : readAt(this.#guide, this.#step);
     this.#hair.hidden = this.#flag.hidden = !reading;
     if (reading) {
-      const scale = this.#scale;
+      const scale = this.#axis.scale;
       const pixel = Math.round(scale.pixelAt(Math.max(reading.first, this.#steps[0])));
       setText(this.#flag, reading.last > reading.first ? `${integer(reading.first)}–${integer(reading.last)}` : integer(reading.first));
       this.#hair.style.transform = `translateX(${pixel}px)`;
@@ -245,7 +235,7 @@ export class ChartStack extends HTMLElement {
 
   /** @param {number} from @param {number} to */
   #showSelection(from, to) {
-    const [low, high] = [from, to].map((x) => this.#scale.clamp(x)).sort((a, b) => a - b);
+    const [low, high] = [from, to].map((x) => this.#axis.scale.clamp(x)).sort((a, b) => a - b);
     this.#selection.hidden = false;
     this.#selection.style.left = `${low}px`;
     this.#selection.style.width = `${high - low}px`;

@@ -81,6 +81,8 @@ export class RunPage extends HTMLElement {
       model.select({ stream, attempt });
       rememberInAddress({ stream: model.chosenStream, attempt: model.attempt });
     }, { signal });
+    this.addEventListener("layer", (event) => model.showLayer(/** @type {CustomEvent<string>} */ (event).detail, true), { signal });
+    this.addEventListener("close", (event) => event instanceof CustomEvent && model.showLayer(event.detail, false), { signal });
     this.addEventListener("look", (event) => {
       this.#charts.mark(null);
       model.setView(/** @type {CustomEvent<View>} */ (event).detail);

@@ -62,8 +62,8 @@ export function getRun(runId, signal) {
 
 /**
  * @param {string} runId
- * @param {FigureName | "histogram"} name
- * @param {{stream?: string, attempt?: number | null, first_step?: number | null, last_step?: number | null}} query
+ * @param {string} name
+ * @param {{stream?: string, attempt?: number | null, layer?: string | null, first_step?: number | null, last_step?: number | null}} query
  * @param {AbortSignal} [signal]
  * @returns {Promise<EncodedFigure>}
  */

@@ -2,7 +2,7 @@
 
 import { bytesOf, indexAt, numbers, rows, words } from "./arrays.js";
 
-/** @type {FigureName[]} in the order they stand on the page */
+/** @type {ChartName[]} in the order they stand on the page */
 export const FIGURES = ["norm", "clip_fraction", "clip_coef", "loss", "loss_scale", "layers"];
 
 /** The columns a figure is about: where one comes to hold values, an empty figure is worth reading again. */
@@ -14,16 +14,28 @@ const MAIN_COLUMNS = {
   loss_scale: ["loss_scale"],
 };
 
+const ONE_LAYER = "layer:";
+
+/** The layer a figure is of, null where it is of the run. @param {FigureName} name */
+export function layerOf(name) {
+  return name.startsWith(ONE_LAYER) ? name.slice(ONE_LAYER.length) : null;
+}
+
+/** @param {string} layer @returns {FigureName} */
+export function layerFigure(layer) {
+  return `${ONE_LAYER}${layer}`;
+}
+
 /** Marks stand on an axis of their own from 0 to 1: not finite at the very top, skipped just below. */
 const MARK_HEIGHT = { nonfinite: 1, skipped: 0.94 };
 
-/** @param {EncodedFigure} encoded @returns {Figure} */
-export function decodeFigure(encoded) {
+/** @param {FigureName} name @param {EncodedFigure} encoded @returns {Figure} */
+export function decodeFigure(name, encoded) {
   const heat = encoded.data.find((trace) => trace.role === "heat");
   const layers = heat ? words(heat.y) : [];
   const { yaxis } = encoded.layout;
   return {
-    name: encoded.name,
+    name,
     position: encoded.position,
     bucket_steps: encoded.bucket_steps || 1,
     first_step: encoded.first_step,
@@ -89,8 +101,9 @@ function lastPoint(figure) {
  */
 export function extendFigure(figure, tick, last) {
   if (figure.name === "layers") return extendHeat(figure, tick, last);
+  if (layerOf(figure.name) !== null) return extendLayer(figure, tick, last);
   const { steps } = tick;
-  if (!hasValues(figure)) return !hasNews(figure.name, steps);
+  if (!hasValues(figure)) return !hasNews(/** @type {keyof typeof MAIN_COLUMNS} */ (figure.name), steps);
   if (steps.step.length && steps.step[0] <= lastStep(figure)) return false;
   for (let i = 0; i < steps.step.length; i++) {
     if (steps.step[i] > last) break;
@@ -155,7 +168,7 @@ function slidShare(figure, trace, steps, i) {
   return Math.min(1, Math.max(0, before + (happened - leaves) / window));
 }
 
-/** @param {Exclude<FigureName, "layers">} name @param {Tick["steps"]} steps */
+/** @param {keyof typeof MAIN_COLUMNS} name @param {Tick["steps"]} steps */
 function hasNews(name, steps) {
   return MAIN_COLUMNS[name].some((column) => (steps[column] ?? []).some((value) => value !== null));
 }
@@ -189,6 +202,31 @@ function extendHeat(figure, tick, last) {
   appendNorms(figure, heat, norms, opens);
   if (opens) figure.num_appended++;
   figure.last_step = step;
+  return true;
+}
+
+/** One layer's norm: a tick brings that of its last step, a bucket shows its largest. @param {Figure} figure @param {Tick} tick @param {number} last */
+function extendLayer(figure, tick, last) {
+  if (!tick.layers) return true;
+  const line = figure.traces.find((trace) => trace.role === "series");
+  const norm = new Float32Array(bytesOf(tick.layers.norms).buffer)[line?.live?.layer ?? -1];
+  if (!line || norm === undefined || tick.steps.nonfinite?.slice(0, -1).some(Boolean)) return false;
+  const { step } = tick.layers;
+  if (step > last) return true;
+  const end = line.x.length - 1;
+  if (end >= 0 && step < line.x[end]) return false;
+  figure.num_missed += tick.steps.step.length - 1;
+  const value = Number.isFinite(norm) && norm >= 0 ? norm : NaN;
+  if (end < 0 || bucketOf(figure, step) !== bucketOf(figure, line.x[end])) {
+    line.x.push(step);
+    line.y.push(value);
+    figure.num_appended++;
+  } else if (!(line.y[end] >= value)) line.y[end] = Number.isNaN(value) ? line.y[end] : value;
+  figure.last_step = step;
+  if (Number.isFinite(norm)) return true;
+  const marks = figure.traces.find((trace) => trace.role === "nonfinite");
+  marks?.x.push(step);
+  marks?.y.push(MARK_HEIGHT.nonfinite);
   return true;
 }
 

@@ -9,6 +9,7 @@ const SHORTEST_DRAG_PX = 5;
  * @property {() => void} leave
  * @property {(from: number, to: number) => void} dragging
  * @property {(from: number, to: number) => void} select a stretch
+ * @property {(x: number, y: number) => void} pick a place
  * @property {() => void} cancel a drag
  * @property {() => void} reset
  */
@@ -53,7 +54,9 @@ export function listenForGestures(element, gestures, signal) {
     const from = start;
     const selected = dragged;
     end();
-    if (from !== null && selected) gestures.select(from, place(event).x);
+    const { x, y } = place(event);
+    if (from !== null && selected) gestures.select(from, x);
+    else if (from !== null) gestures.pick(x, y);
   }, { signal });
   element.addEventListener("pointercancel", end, { signal });
   element.addEventListener("pointerleave", (event) => {

@@ -2,13 +2,15 @@
 
 import { ApiError, getFigure, getRun } from "./api.js";
 import { everySecond, serverNow } from "./clock.js";
-import { decodeFigure, extendFigure, FIGURES, hasValues, lastStep } from "./figures.js";
+import { decodeFigure, extendFigure, FIGURES, hasValues, lastStep, layerFigure, layerOf } from "./figures.js";
+import { countIn } from "./step-counts.js";
 import { stream } from "./stream.js";
 import { rangeToRead, stepsOnScreen } from "./view.js";
 
 /** Appended live steps after which a figure is read again: buckets draw faster than single steps. */
 const MOST_APPENDED = 2_000;
 const READ_AGAIN_MS = 1_000;
+const MOST_LAYERS = 6;
 const TROUBLE_MS = 5_000;
 /** A tick brings the layers of its last step only: the map is completed now and then, not by each viewer each second. */
 const COMPLETE_MAP_MS = 15_000;
@@ -30,6 +32,8 @@ export class RunModel extends EventTarget {
   figures = new Map();
   /** @type {Map<FigureName, string>} */
   figureProblems = new Map();
+  /** Those shown one by one, the newest last. @type {string[]} */
+  layers = [];
 
   #signal = new AbortController().signal;
   #reading = new AbortController();
@@ -133,11 +137,27 @@ export class RunModel extends EventTarget {
     stream().watchRun(id, position, (message) => this.#hear(message), this.#signal);
   }
 
+  /** Shows a layer by itself, or no longer. @param {string} layer @param {boolean} shown */
+  showLayer(layer, shown) {
+    this.layers = this.layers.filter((name) => name !== layer);
+    if (shown) this.layers = [...this.layers, layer].slice(-MOST_LAYERS);
+    for (const name of this.figures.keys()) {
+      const of = layerOf(name);
+      if (of !== null && !this.layers.includes(of)) this.figures.delete(name);
+    }
+    this.#say("figures");
+    if (shown) this.#readFigures([layerFigure(layer)]);
+  }
+
+  get #names() {
+    return [...FIGURES, ...this.layers.map(layerFigure)];
+  }
+
   /** @param {View} view */
   setView(view) {
     this.view = view;
     this.#say("view");
-    this.#readFigures(FIGURES);
+    this.#readFigures(this.#names);
   }
 
   /** @param {{stream?: string, attempt?: number | null}} selection */
@@ -145,15 +165,16 @@ export class RunModel extends EventTarget {
     if (stream !== undefined) this.chosenStream = stream;
     if (attempt !== undefined) this.attempt = attempt;
     this.figures.clear();
+    this.layers = [];
     this.#say("facts");
     this.#say("figures");
-    this.#readFigures(FIGURES);
+    this.#readFigures(this.#names);
   }
 
   /** Reads all, at first and after an error. */
   async retry() {
     await this.readDetail();
-    this.#readFigures(FIGURES);
+    this.#readFigures(this.#names);
   }
 
   /** @param {readonly FigureName[]} names */
@@ -162,7 +183,7 @@ export class RunModel extends EventTarget {
     this.#wanted.clear();
     if (!this.detail || !this.hasSteps || this.#signal.aborted) return;
     this.#readAt_ms = Date.now();
-    if (names.length === FIGURES.length) {
+    if (FIGURES.every((name) => names.includes(name))) {
       // A whole read makes those under way idle; a read of one chart must not end theirs.
       this.#reading.abort();
       this.#reading = new AbortController();
@@ -184,8 +205,10 @@ export class RunModel extends EventTarget {
       ...rangeToRead(this.view, this.facts?.last_step ?? null),
     };
     try {
-      const figure = decodeFigure(await getFigure(this.runId, name, query, this.#reading.signal));
-      if (generation !== this.#generation || this.#signal.aborted) return;
+      const layer = layerOf(name);
+      const encoded = await getFigure(this.runId, layer === null ? name : "layer", { ...query, layer }, this.#reading.signal);
+      if (generation !== this.#generation || this.#signal.aborted || (layer !== null && !this.layers.includes(layer))) return;
+      const figure = decodeFigure(name, encoded);
       this.figures.set(name, figure);
       this.figureProblems.delete(name);
       if (figure.position < this.#coveredFrom) this.#readSoon([name]);
@@ -237,7 +260,7 @@ export class RunModel extends EventTarget {
 
   async #heardStale() {
     await this.readDetail();
-    this.#readSoon(FIGURES);
+    this.#readSoon(this.#names);
   }
 
   /** @param {number} position @param {RunSummary} summary */
@@ -279,17 +302,7 @@ export class RunModel extends EventTarget {
     const facts = this.detail?.streams_detail[tick.stream];
     if (!facts || !this.detail || position <= this.detail.position) return;
     this.detail.position = position;
-    const count = (/** @type {string} */ name) => (tick.steps[name] ?? []).filter(Boolean).length;
-    const num_steps = tick.steps.step.length;
-    facts.num_steps += num_steps;
-    facts.num_skipped += count("skipped");
-    facts.num_applied += num_steps - count("skipped");
-    facts.num_clipped += count("clipped");
-    facts.num_nonfinite += count("nonfinite");
-    facts.last_step = tick.steps.step.at(-1) ?? facts.last_step;
-    for (const name of /** @type {(keyof LastValues)[]} */ (Object.keys(facts.last))) {
-      facts.last[name] = /** @type {number | null} */ (tick.steps[name]?.at(-1) ?? null);
-    }
+    countIn(facts, tick.steps);
   }
 
   #askIfQuiet() {
