@@ -26,6 +26,8 @@ FLOAT_COLUMNS = (
     "step_time_s",
     "hook_time_s",
 )
+INTEGER_COLUMNS = ("num_nonfinite_layers", "num_layers_without_grad")
+NUMERIC_COLUMNS = (*FLOAT_COLUMNS, *INTEGER_COLUMNS)
 
 
 def upgrade() -> None:
@@ -47,7 +49,8 @@ def downgrade() -> None:
         "metrics",
         "bucket_blobs",
         "buckets",
-        "layer_rows",
+        "layer_blocks",
+        "extents",
         "steps",
         "layer_sets",
         "attempts",
@@ -149,8 +152,7 @@ def _create_steps() -> None:
         sa.Column("wall_time_s", sa.Double),
         *(sa.Column(name, sa.Double) for name in FLOAT_COLUMNS),
         sa.Column("skipped", sa.Boolean),
-        sa.Column("num_nonfinite_layers", sa.Integer),
-        sa.Column("num_layers_without_grad", sa.Integer),
+        *(sa.Column(name, sa.Integer) for name in INTEGER_COLUMNS),
         sa.Column("skip_reason", sa.Text),
         sa.Column("first_nonfinite_layer", sa.Text),
         sa.Column("nonfinite_kind", sa.Text),
@@ -159,14 +161,24 @@ def _create_steps() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "layer_rows",
+        "extents",
         *_stream_key(),
-        sa.Column("step", _big(), nullable=False),
+        sa.Column("first_step", sa.BigInteger, nullable=False),
+        sa.Column("last_step", sa.BigInteger, nullable=False),
+        sa.Column("sealed_before", sa.BigInteger, nullable=False, server_default="0"),
+        sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "layer_blocks",
+        *_stream_key(),
+        sa.Column("block", _big(), nullable=False),
         sa.Column("rank", sa.Integer, nullable=False),
         sa.Column("layers_id", sa.String(64), nullable=False),
+        sa.Column("num_layers", sa.Integer, nullable=False),
+        sa.Column("present", sa.Integer, nullable=False),
         sa.Column("norms", sa.LargeBinary, nullable=False),
-        sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "step", "rank"),
-        sqlite_with_rowid=False,
+        sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id"),
     )
 
 
@@ -176,11 +188,16 @@ def _create_buckets() -> None:
         *_stream_key(),
         sa.Column("level", sa.SmallInteger, nullable=False),
         sa.Column("bucket", _big(), nullable=False),
+        sa.Column("first_step", sa.BigInteger, nullable=False),
+        sa.Column("last_step", sa.BigInteger, nullable=False),
         sa.Column("num_steps", sa.BigInteger, nullable=False),
         sa.Column("num_skipped", sa.BigInteger, nullable=False),
         sa.Column("num_clipped", sa.BigInteger, nullable=False),
-        *(column for name in FLOAT_COLUMNS for column in _rollup(name)),
-        sa.Column("sealed", sa.Boolean, nullable=False, server_default="0"),
+        sa.Column("first_time_s", sa.Double),
+        sa.Column("last_time_s", sa.Double),
+        *(sa.Column(f"{name}_count", sa.BigInteger, nullable=False) for name in NUMERIC_COLUMNS),
+        *(sa.Column(f"{name}_num_nonfinite", sa.BigInteger, nullable=False) for name in FLOAT_COLUMNS),
+        *(sa.Column(f"{name}_{kind}", sa.Double) for kind in ("min", "max", "mean") for name in NUMERIC_COLUMNS),
         sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "level", "bucket"),
         sqlite_with_rowid=False,
     )
@@ -193,17 +210,6 @@ def _create_buckets() -> None:
         sa.Column("layers_id", sa.String(64), nullable=False, server_default=""),
         sa.Column("blob", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "kind", "level", "bucket", "layers_id"),
-        sqlite_with_rowid=False,
-    )
-
-
-def _rollup(name: str) -> tuple[sa.Column[Any], ...]:
-    return (
-        sa.Column(f"{name}_count", sa.BigInteger),
-        sa.Column(f"{name}_min", sa.Double),
-        sa.Column(f"{name}_max", sa.Double),
-        sa.Column(f"{name}_mean", sa.Double),
-        sa.Column(f"{name}_num_nonfinite", sa.BigInteger),
     )
 
 

@@ -8,10 +8,24 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
-from gradsight_server.api import diagnosis, docs, figures, health, ingest, live, login, pages, runs, series
+from gradsight_server.api import (
+    compare,
+    diagnosis,
+    distribution,
+    docs,
+    figures,
+    health,
+    ingest,
+    live,
+    login,
+    pages,
+    runs,
+    series,
+)
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.auth import Door, Token
+from gradsight_server.background import Background, chores
 from gradsight_server.hosts import Hosts
 from gradsight_server.judging import VerdictKeeper
 from gradsight_server.live import LiveHub
@@ -50,7 +64,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.token = Token(settings.secret) if settings.secret else None
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
-    for room in (runs, ingest, series, figures, diagnosis, live):
+    for room in (runs, ingest, series, compare, distribution, figures, diagnosis, live):
         app.include_router(room.router, prefix=API)
     for room in (health, login, docs, pages):
         app.include_router(room.router)
@@ -72,16 +86,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.figure_cache = FigureCache()
     app.state.diagnosis_cache = FigureCache()
     app.state.verdicts = verdicts = VerdictKeeper(database)
+    app.state.background = background = Background(database, chores(database, app.state.settings))
     try:
         await hub.start()
         await asyncio.to_thread(verdicts.start)
-        app.state.meters.watch(queue_depth=lambda: database.queue_depth, subscribers=lambda: hub.num_subscribers)
+        background.start()
+        app.state.meters.watch(
+            queue_depth=lambda: database.queue_depth,
+            subscribers=lambda: hub.num_subscribers,
+            leads=lambda: background.is_leader,
+        )
         warm_up = asyncio.create_task(asyncio.to_thread(app.state.page_files.warm_up))
         yield
         await warm_up
     finally:
         await hub.close()
         await asyncio.to_thread(verdicts.close)
+        await asyncio.to_thread(background.close)
         await asyncio.to_thread(database.close)
 
 

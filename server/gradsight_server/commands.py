@@ -175,3 +175,17 @@ def upgrade(db: Db = None) -> None:
     settings = load_settings(db=db)
     open_or_explain(settings).close()
     print(f"{settings.shown_db} is up to date.")
+
+
+@db_app.command()
+def compact(
+    db: Db = None,
+    keep_raw_days: Annotated[float | None, typer.Option(help="Remove raw steps older than so many days.")] = None,
+    keep_raw_steps: Annotated[
+        int | None, typer.Option(help="Keep so many of the newest raw steps of a stream.")
+    ] = None,
+) -> None:
+    """Remove raw steps that need not be kept, and give their room back. Rollups and events stay for good."""
+    from gradsight_server.maintenance import compact as compact_database
+
+    print(compact_database(db=db, keep_raw_days=keep_raw_days, keep_raw_steps=keep_raw_steps))

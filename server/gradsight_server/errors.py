@@ -6,6 +6,8 @@ GradsightServerError                     500
 ├── StreamNotFoundError                  404
 ├── StepNotFoundError                    404
 ├── DatabaseClosedError (RuntimeError)   503  a database used after it was closed
+├── DatabaseBusyError                    503  another process holds the database for longer than we wait
+├── DiskFullError                        507  the database cannot grow: nothing of the request is stored
 ├── NewerDatabaseError                   500  the database was migrated by a newer Gradsight
 ├── SettingsError (ValueError)           500  the server was told something that cannot be right; it does not start
 ├── NothingToReadError                   500  a command found no server, run or log to read; it ends with exit code 1
@@ -60,6 +62,18 @@ class DatabaseClosedError(GradsightServerError, RuntimeError):
     """The database was used after `close()`: the server is stopping."""
 
     status = 503
+
+
+class DatabaseBusyError(GradsightServerError):
+    """Another process holds the database for longer than we wait: come back later."""
+
+    status = 503
+
+
+class DiskFullError(GradsightServerError):
+    """There is no room left for the database; what was to be stored is not, and nothing else has changed."""
+
+    status = 507
 
 
 class NewerDatabaseError(GradsightServerError):

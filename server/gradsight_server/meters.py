@@ -21,12 +21,18 @@ class Meters:
             "gradsight_writer_queue_depth", "Works that wait for the writer.", registry=self.registry
         )
         self._subscribers = Gauge("gradsight_live_subscribers", "Open live streams.", registry=self.registry)
+        self._leads = Gauge(
+            "gradsight_leader", "1 while this server does what only one of several may do.", registry=self.registry
+        )
         ProcessCollector(registry=self.registry)
 
-    def watch(self, *, queue_depth: Callable[[], float], subscribers: Callable[[], float]) -> None:
+    def watch(
+        self, *, queue_depth: Callable[[], float], subscribers: Callable[[], float], leads: Callable[[], float]
+    ) -> None:
         """Read these whenever somebody asks."""
         self._queue_depth.set_function(queue_depth)
         self._subscribers.set_function(subscribers)
+        self._leads.set_function(leads)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -146,8 +146,24 @@ class RunDetail(RunSummary):
     """The live position this was read at."""
 
 
+class Sparkline(Shape):
+    """A whole run in at most 64 points."""
+
+    step: list[int]
+    """The first step of each point."""
+    norm: Values
+    """The largest finite norm before clipping; null where none was recorded or finite."""
+    max_norm: Values
+    num_nonfinite: list[int]
+
+
+class RunRow(RunSummary):
+    sparkline: Sparkline | None
+    """Null where it has not been drawn yet; it is some seconds behind the run."""
+
+
 class RunPage(Shape):
-    items: list[RunSummary]
+    items: list[RunRow]
     next_cursor: str | None
 
 
@@ -170,6 +186,41 @@ class SeriesAnswer(Shape):
     columns: dict[str, BucketedColumn]
     num_skipped: list[int]
     num_clipped: list[int]
+
+
+class RunSeries(SeriesAnswer):
+    run_id: str
+
+
+class ComparedSeries(Shape):
+    """A series for each run, in the order asked for; all with the same `bucket_steps`."""
+
+    items: list[RunSeries]
+
+
+class ClipFraction(Shape):
+    """The part of the finite norms above a threshold: the truth lies between the two."""
+
+    max_norm: float
+    low: float
+    high: float
+
+
+class DistributionAnswer(Shape):
+    """The norms before clipping of a range of steps."""
+
+    num_steps: int
+    num_finite: int
+    num_nonfinite: int
+    num_skipped: int
+    num_clipped: int
+    """By the thresholds that were in force."""
+    min: float | None
+    max: float | None
+    quantiles: dict[str, float | None]
+    """`p50` is the median; each within 2 %."""
+    clip_fraction: ClipFraction | None
+    """Null where no threshold was asked for, or where there are no finite norms."""
 
 
 class LayersAnswer(Shape):

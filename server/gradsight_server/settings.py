@@ -31,6 +31,11 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Further names this server is asked for by; in the environment separated by commas, `*` is any."""
 
+    keep_raw_days: Annotated[float | None, Field(gt=0)] = None
+    """Raw steps older than this are removed, their rollups stay; None keeps them."""
+    keep_raw_steps: Annotated[int | None, Field(ge=1)] = None
+    """Of each attempt at a stream so many of the newest raw steps are kept (2,048 always are); None keeps all."""
+
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * MIB
     """Largest request body, as sent."""
     max_decoded_bytes: Annotated[int, Field(ge=1)] = 32 * MIB

@@ -45,10 +45,14 @@ class Json(Response):
         return msgspec.json.encode(content)
 
 
+EXPECTED = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE)
+"""What clients meet again and again until it is over: a log line each would fill the disk, if it isn't full already."""
+
+
 def failure(error: Exception) -> Response:
     """The answer to any error: `{"error": …, "detail": …}` with the right status."""
     status, name, detail, headers = _explain(error)
-    if status >= 500 and status != HTTPStatus.SERVICE_UNAVAILABLE:
+    if status >= 500 and status not in EXPECTED:
         _logger.error("answered %d", status, exc_info=error)
     return Json({"error": name, "detail": detail}, status_code=status, headers=dict(headers))
 

@@ -20,16 +20,14 @@ from gradsight_server.diagnosis.whatif import MAX_REPLAYED, WhatIf, what_if, wha
 from gradsight_server.errors import InvalidRequestError
 from gradsight_server.store.database import Database
 from gradsight_server.store.evidence import evidence, run_stamp
-from gradsight_server.store.norms import newest_norms, norm_histogram, shown_segments
+from gradsight_server.store.norms import newest_norms, norm_histogram
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from gradsight_server.store.views import Segment
-
 router = APIRouter(prefix="/runs/{run_id}", tags=["diagnosis"])
 
-MAX_EXACT = 50_000
+MAX_EXACT = 20_000
 """A fixed threshold is held against so many of the newest norms one by one; against more, by their histogram."""
 
 _replaying = threading.Semaphore(1)
@@ -82,12 +80,12 @@ def get_what_if(
 
     Policies that look at single layers or elements need the gradients themselves and are refused.
     """
-    moves = _moves(clip)
+    answered = _replayed if _moves(clip) else _held_against
+    asked: dict[str, Any] = {"stream": stream, "attempt": attempt, "first_step": first_step, "last_step": last_step}
 
     def draw() -> dict[str, Any]:
         with database.reading() as conn:
-            shown = shown_segments(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
-            found = _replayed(conn, shown, clip) if moves else _held_against(conn, shown, clip)
+            found = answered(conn, run_id, clip, asked)
         answer: dict[str, Any] = msgspec.to_builtins(found)
         return answer
 
@@ -103,8 +101,8 @@ def _moves(clip: str) -> bool:
     return isinstance(policy, GlobalNorm) and isinstance(policy.max_norm, Threshold)
 
 
-def _replayed(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -> WhatIf:
-    step, norms = newest_norms(conn, shown, limit=MAX_REPLAYED + 1)
+def _replayed(conn: "Connection", run_id: str, clip: str, asked: dict[str, Any]) -> WhatIf:
+    step, norms = newest_norms(conn, run_id, limit=MAX_REPLAYED + 1, **asked)
     with _replaying:
         found = what_if(norms[-MAX_REPLAYED:], clip, step=step[-MAX_REPLAYED:])
     if len(norms) <= MAX_REPLAYED:
@@ -113,14 +111,14 @@ def _replayed(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -> Wh
     return msgspec.structs.replace(found, notes=[*found.notes, note])
 
 
-def _held_against(conn: "Connection", shown: "tuple[Segment, ...]", clip: str) -> WhatIf:
-    step, norms = newest_norms(conn, shown, limit=MAX_EXACT + 1)
+def _held_against(conn: "Connection", run_id: str, clip: str, asked: dict[str, Any]) -> WhatIf:
+    step, norms = newest_norms(conn, run_id, limit=MAX_EXACT + 1, **asked)
     newest = what_if(norms[-MAX_EXACT:], clip, step=step[-MAX_EXACT:])
     if len(norms) <= MAX_EXACT:
         return newest
     note = f"Spikes are those of the newest {MAX_EXACT:,} steps; all else is of the whole range, by its histogram."
     return msgspec.structs.replace(
-        what_if_from_histogram(norm_histogram(conn, shown), clip),
+        what_if_from_histogram(norm_histogram(conn, run_id, **asked), clip),
         num_spikes=newest.num_spikes,
         num_spikes_clipped=newest.num_spikes_clipped,
         spikes_clipped=newest.spikes_clipped,

@@ -8,6 +8,8 @@ from typing import Any
 Figure = dict[str, Any]
 
 MAX_FIGURES = 32
+MAX_BYTES = 32 * 2**20
+"""Of all figures' arrays together: a heat-map of thousands of layers has millions of cells."""
 NUM_LOCKS = 16
 
 
@@ -16,6 +18,7 @@ class FigureCache:
 
     def __init__(self) -> None:
         self._figures: OrderedDict[Hashable, tuple[Hashable, Figure]] = OrderedDict()
+        self._num_bytes = 0
         self._lock = threading.Lock()
         self._drawing = [threading.Lock() for _ in range(NUM_LOCKS)]
 
@@ -44,7 +47,17 @@ class FigureCache:
 
     def _keep(self, key: Hashable, version: Hashable, figure: Figure) -> None:
         with self._lock:
+            _, older = self._figures.pop(key, (0, None))
             self._figures[key] = (version, figure)
-            self._figures.move_to_end(key)
-            while len(self._figures) > MAX_FIGURES:
-                self._figures.popitem(last=False)
+            self._num_bytes += _num_bytes(figure) - _num_bytes(older)
+            while len(self._figures) > MAX_FIGURES or self._num_bytes > MAX_BYTES:
+                _, (_, oldest) = self._figures.popitem(last=False)
+                self._num_bytes -= _num_bytes(oldest)
+
+
+def _num_bytes(figure: Figure | None) -> int:
+    """How much room a figure's arrays take."""
+    traces = figure.get("data", ()) if figure else ()
+    return sum(
+        len(part["bdata"]) for trace in traces for part in trace.values() if isinstance(part, dict) and "bdata" in part
+    )

@@ -17,8 +17,7 @@ from gradsight_server.store import attempts, views
 from gradsight_server.store.database import Database
 from gradsight_server.store.evidence import evidence
 from gradsight_server.store.layers import layer_matrix
-from gradsight_server.store.models import steps
-from gradsight_server.store.norms import norm_histogram, shown_segments
+from gradsight_server.store.norms import norm_histogram
 from gradsight_server.store.series import series
 
 if TYPE_CHECKING:
@@ -97,12 +96,11 @@ def _draw_layers(conn: "Connection", asked: Asked, position: int) -> figures.Fig
 
 def _draw_histogram(conn: "Connection", asked: Asked, position: int) -> figures.Figure:
     """All norms of the range, with what the diagnosis says of it."""
-    shown = shown_segments(conn, asked.run_id, **asked.range)
     found = evidence(conn, asked.run_id, **asked.range)
     recommended = diagnose(found.steps, found.context, found.facts).clipping.recommended_max_norm
     first, last = _extent(conn, asked)
     return figures.histogram_figure(
-        norm_histogram(conn, shown),
+        norm_histogram(conn, asked.run_id, **asked.range),
         max_norm=_newest_threshold(found.steps.max_norm),
         recommended=None if recommended is None else (recommended.low, recommended.high),
         stream=asked.stream,
@@ -127,9 +125,8 @@ def _extent(conn: "Connection", asked: Asked) -> tuple[int | None, int | None]:
     if stream_key is None:
         return asked.first_step, asked.last_step
     shown = views.segments(conn, asked.run_id, stream_key, attempt=asked.attempt, low=low, high=high)
-    newest = (views.edge_step(conn, steps, segment.parameters, newest=True) for segment in shown)
-    last = max((step for step in newest if step is not None), default=None)
-    first = shown[0].first_step if shown and last is not None else None
+    first = shown[0].first_step if shown else None
+    last = shown[-1].last_step if shown else None
     return (
         first if asked.first_step is None else asked.first_step,
         last if asked.last_step is None else asked.last_step,

@@ -13,7 +13,7 @@ from gradsight_server.api.openapi import body_of
 from gradsight_server.api.services import DatabaseHere, LiveHere, RunId
 from gradsight_server.judging import VerdictKeeper
 from gradsight_server.schemas import RunDetail, RunPage, RunPatch, RunSummary
-from gradsight_server.store import runs
+from gradsight_server.store import deletion, runs
 from gradsight_server.store.database import Database
 from gradsight_server.store.summaries import run_summary
 
@@ -83,7 +83,7 @@ async def patch_run(request: Request, database: DatabaseHere, run_id: RunId) -> 
 async def delete_run(database: DatabaseHere, run_id: RunId) -> Response:
     """Deletes a run and everything of it."""
     now_s = time.time()
-    await asyncio.wrap_future(database.write(lambda conn: runs.delete_run(conn, run_id, now_s=now_s)))
+    await asyncio.wrap_future(database.write(lambda conn: deletion.delete_run(conn, run_id, now_s=now_s)))
     return Response(status_code=204)
 
 

@@ -11,13 +11,17 @@ from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, Ru
 from gradsight_server.schemas import EventPage, LayersAnswer, SeriesAnswer, StepAnswer
 from gradsight_server.store import events as events_store
 from gradsight_server.store.layers import layer_matrix
+from gradsight_server.store.models import NUMERIC_COLUMNS
 from gradsight_server.store.one_step import one_step
-from gradsight_server.store.series import NUMERIC_COLUMNS, series
+from gradsight_server.store.series import Series, series
 from gradsight_server.store.views import MAX_POINTS
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["series"])
 
 MAX_LAYER_POINTS = 2_000
+Columns = Annotated[
+    str, Query(max_length=1024, description=f"Separated by commas, among {', '.join(NUMERIC_COLUMNS)}.")
+]
 Points = Annotated[int, Query(ge=1, le=MAX_POINTS, description="At most so many; fewer steps come as they are.")]
 
 
@@ -25,9 +29,7 @@ Points = Annotated[int, Query(ge=1, le=MAX_POINTS, description="At most so many;
 def get_series(
     database: DatabaseHere,
     run_id: RunId,
-    columns: Annotated[
-        str, Query(max_length=1024, description=f"Separated by commas, among {', '.join(NUMERIC_COLUMNS)}.")
-    ] = "grad_norm_before_clip",
+    columns: Columns = "grad_norm_before_clip",
     stream: StreamName = "main",
     attempt: AttemptNumber = None,
     first_step: Bound = None,
@@ -35,38 +37,45 @@ def get_series(
     points: Points = 1000,
 ) -> Json:
     """Columns of a stream: exact steps where they fit, else buckets with smallest, largest and mean value."""
-    names = list(dict.fromkeys(name for part in columns.split(",") if (name := part.strip())))
     with database.reading() as conn:
         found = series(
             conn,
             run_id,
-            columns=names,
+            columns=named(columns),
             stream=stream,
             attempt=attempt,
             first_step=first_step,
             last_step=last_step,
             points=points,
         )
-    return Json(
-        {
-            "stream": found.stream,
-            "attempt": found.attempt,
-            "bucket_steps": found.bucket_steps,
-            "step": found.step.tolist(),
-            "last_step": found.last_step.tolist(),
-            "columns": {
-                name: {
-                    "min": column.min.tolist(),
-                    "max": column.max.tolist(),
-                    "mean": column.mean.tolist(),
-                    "num_nonfinite": column.num_nonfinite.tolist(),
-                }
-                for name, column in found.columns.items()
-            },
-            "num_skipped": found.num_skipped.tolist(),
-            "num_clipped": found.num_clipped.tolist(),
-        }
-    )
+    return Json(series_answer(found))
+
+
+def named(text: str) -> list[str]:
+    """The names in a list separated by commas, each once."""
+    return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+
+
+def series_answer(found: Series) -> dict[str, Any]:
+    """A series as REST gives it."""
+    return {
+        "stream": found.stream,
+        "attempt": found.attempt,
+        "bucket_steps": found.bucket_steps,
+        "step": found.step.tolist(),
+        "last_step": found.last_step.tolist(),
+        "columns": {
+            name: {
+                "min": column.min.tolist(),
+                "max": column.max.tolist(),
+                "mean": column.mean.tolist(),
+                "num_nonfinite": column.num_nonfinite.tolist(),
+            }
+            for name, column in found.columns.items()
+        },
+        "num_skipped": found.num_skipped.tolist(),
+        "num_clipped": found.num_clipped.tolist(),
+    }
 
 
 @router.get("/layers", responses={200: {"model": LayersAnswer}})
@@ -112,12 +121,18 @@ def get_step(
 def get_events(
     database: DatabaseHere,
     run_id: RunId,
+    kind: Annotated[str | None, Query(min_length=1, max_length=64, description="Only this kind's.")] = None,
+    first_step: Bound = None,
+    last_step: Bound = None,
     limit: Annotated[int, Query(ge=1, le=events_store.MAX_LIMIT)] = 100,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Json:
-    """What happened in the run, newest first."""
+    """What happened in the run, newest first. Between two steps only events that say their step are found."""
     with database.reading() as conn:
-        return Json(events_store.events(conn, run_id, limit=limit, cursor=cursor))
+        found = events_store.events(
+            conn, run_id, kind=kind, first_step=first_step, last_step=last_step, limit=limit, cursor=cursor
+        )
+    return Json(found)
 
 
 def _rows(matrix: NDArray[Any]) -> list[list[float | int]]:

@@ -1,26 +1,28 @@
-"""The engine: pragmas, read sessions, migration under a lock, and the one writer."""
+"""One database: read sessions, migration under a lock, and the one writer."""
 
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-import msgspec
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection
 
 from gradsight_server.errors import DatabaseClosedError, NewerDatabaseError
+from gradsight_server.store import pending
+from gradsight_server.store.engines import begin, keep_wal, make_engine
+from gradsight_server.store.faults import explained
+from gradsight_server.store.leadership import Leadership
+from gradsight_server.store.models import metadata
+from gradsight_server.store.prepared import execute
 from gradsight_server.store.writer import GroupWriter
 
 T = TypeVar("T")
-BUSY_TIMEOUT_S = 10.0
 MIGRATION_LOCK = 0x6772_6164  # the key of PostgreSQL's advisory lock, any constant of our own
 
 
@@ -30,8 +32,11 @@ class Database:
     def __init__(self, url: str, *, sync: Literal["normal", "full"] = "normal") -> None:
         self.on_commit: list[Callable[[], None]] = []
         """Called from the writer thread after each commit that wrote."""
-        self._engine = _engine(url, sync)
-        self._writer = GroupWriter(lambda: _begin(self._engine, writing=True), self.on_commit)
+        self._engine = make_engine(url, sync, writing=False)
+        self._writer_engine = make_engine(url, sync, writing=True)
+        self._writer = GroupWriter(
+            self._writing, pending.finish, on_commit=self.on_commit, on_end=self._writer_engine.dispose
+        )
         self._closed = threading.Event()
 
     @property
@@ -46,8 +51,8 @@ class Database:
             NewerDatabaseError: a newer Gradsight has already been here.
         """
         self._check_open()
-        _keep_wal(self._engine)
-        with _begin(self._engine, writing=True) as conn:
+        keep_wal(self._engine)
+        with self._writing() as conn:
             if conn.dialect.name == "postgresql":
                 conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             config = alembic_config(conn)
@@ -58,8 +63,15 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """A read session: everything read in it is of one moment."""
         self._check_open()
-        with _begin(self._engine, writing=False) as conn:
-            yield conn
+        pool = self._engine.pool
+        try:
+            with begin(self._engine, writing=False) as conn:
+                yield conn
+        except Exception as error:
+            raise explained(error) from error.__cause__
+        finally:
+            if self._closed.is_set():  # meanwhile: nobody else would close the connection that has just come back
+                pool.dispose()
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
         """The future of what `work` returns, done once it is committed.
@@ -68,11 +80,46 @@ class Database:
         """
         return self._writer.submit(work)
 
+    def leadership(self) -> Leadership:
+        """A candidate for doing what only one server may do; whoever takes it gives it up before the end."""
+        return Leadership(self._engine)
+
+    def vacuum(self) -> None:
+        """Gives the room of what was deleted back, and has the engine count anew for its plans.
+
+        SQLite writes the file afresh meanwhile: others' writes wait, and there must be room for a second copy.
+        """
+        self._check_open()
+        if self._engine.dialect.name == "sqlite":
+            connection = self._engine.raw_connection()
+            try:
+                for statement in ("VACUUM", "PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                    connection.cursor().execute(statement)
+            finally:
+                connection.close()
+            return
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            for name in metadata.tables:
+                execute(conn, f"VACUUM (ANALYZE) {name}")
+
+    def num_bytes(self) -> int:
+        """How much room it takes on disk."""
+        with self.reading() as conn:
+            if conn.dialect.name == "sqlite":
+                pages, size = (
+                    conn.exec_driver_sql(f"PRAGMA {what}").scalar_one() for what in ("page_count", "page_size")
+                )
+                return int(pages * size)
+            return int(conn.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
+
     def close(self, *, deadline_s: float = 10.0) -> None:
         """Commits what waits, as far as the deadline allows, and lets go of the file. Later calls do nothing."""
         self._writer.close(deadline_s)
         self._closed.set()
         self._engine.dispose()
+
+    def _writing(self) -> AbstractContextManager[Connection]:
+        return begin(self._writer_engine, writing=True, **{pending.OPTION: pending.Pending()})
 
     def _check_open(self) -> None:
         if self._closed.is_set():
@@ -103,60 +150,3 @@ def _refuse_newer(conn: Connection, scripts: ScriptDirectory) -> None:
                 f"The database is of revision {revision!r}, made by a newer Gradsight; "
                 f"this one knows up to {scripts.get_current_head()!r}: update Gradsight, or name another database."
             )
-
-
-@contextmanager
-def _begin(engine: Engine, *, writing: bool) -> Iterator[Connection]:
-    options: dict[str, Any] = {"gradsight_writing": writing}
-    if engine.dialect.name == "postgresql" and not writing:
-        options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    with engine.connect().execution_options(**options) as conn, conn.begin():
-        yield conn
-
-
-def _engine(url: str, sync: Literal["normal", "full"]) -> Engine:
-    """The engine; readers are never made to wait for a connection."""
-    options: dict[str, Any] = {"max_overflow": -1, "json_serializer": _json}
-    if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, **options)
-    engine = create_engine(url, **options)
-
-    @event.listens_for(engine, "connect")
-    def set_pragmas(dbapi_connection: Any, _record: Any) -> None:
-        dbapi_connection.isolation_level = None  # sqlite3 would begin on its own, too late and never IMMEDIATE
-        for pragma in (
-            f"busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}",
-            "foreign_keys = ON",
-            f"synchronous = {sync.upper()}",
-        ):
-            dbapi_connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begin(conn: Connection) -> None:
-        writing = conn.get_execution_options().get("gradsight_writing", False)
-        conn.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
-
-    return engine
-
-
-def _json(value: Any) -> str:
-    """JSON as both engines take it: non-finite numbers become null."""
-    return msgspec.json.encode(value).decode()
-
-
-def _keep_wal(engine: Engine) -> None:
-    """Puts an SQLite file into WAL mode, for good. While another process does the same, SQLite is busy at once."""
-    if engine.dialect.name != "sqlite":
-        return
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        connection = engine.raw_connection()
-        try:
-            connection.cursor().execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        finally:
-            connection.close()

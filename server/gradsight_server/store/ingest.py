@@ -1,86 +1,80 @@
-"""A batch becomes rows, counters and a tick, in the caller's transaction; the same batch again changes nothing."""
+"""A batch becomes rows in the caller's transaction; the same batch again changes nothing.
+
+What can be done once for all batches of a transaction (rollups, counters, ticks) is left to its end: see `pending`.
+"""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
-from sqlalchemy import Connection, and_, bindparam, func, select, update
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from gradsight import wire
-from gradsight_server.errors import RunNotFoundError
-from gradsight_server.store import attempts, keys, layer_ingest, statements, ticks
-from gradsight_server.store.counters import count, spans, update_stream
+from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements
 from gradsight_server.store.expressions import bound_segment, nonfinite_code, segment_parameters
+from gradsight_server.store.extents import Extent
 from gradsight_server.store.models import attempts as attempts_table
-from gradsight_server.store.models import events, nonfinite_shift, runs, steps, streams
+from gradsight_server.store.models import events, nonfinite_shift, runs, steps
+from gradsight_server.store.pending import Change, pending_of
+from gradsight_server.store.places import Place
+from gradsight_server.store.prepared import Prepared
+from gradsight_server.store.sealed import without_sealed
 from gradsight_server.store.summaries import SILENT_AFTER_S
 
-_OF_STREAM = and_(streams.c.run_id == runs.c.run_id, streams.c.stream == bindparam("of_stream"))
-_OF_ATTEMPT = and_(attempts_table.c.run_id == runs.c.run_id, attempts_table.c.attempt_id == bindparam("of_attempt"))
-_PLACE = (
-    select(
-        runs.c.status,
-        runs.c.last_seen_s,
-        streams.c.stream_key,
-        attempts_table.c.attempt_key,
-        attempts_table.c.dropped,
-        attempts_table.c.sequences,
-    )
-    .select_from(runs.outerjoin(streams, _OF_STREAM).outerjoin(attempts_table, _OF_ATTEMPT))
-    .where(runs.c.run_id == bindparam("of_run"))
-    .with_for_update(of=runs)
-)
-_LAST_STEP = select(func.max(steps.c.step)).where(bound_segment(steps, any_rank=True))
 END_KINDS = ("finished", "failed")
 
+Integers = NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a batch belongs, and what is known there."""
-
-    run_id: str
-    stream_key: int
-    attempt_key: int
-    is_new: bool
-    status: str
-    last_seen_s: float
-    dropped: dict[str, dict[str, int]]
-    sequences: dict[str, dict[str, int]]
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.run_id, self.stream_key, self.attempt_key
+_LAST_STEP = Prepared(select(func.max(steps.c.step)).where(bound_segment(steps, any_rank=True)))
+_DATE = Prepared(
+    update(steps)
+    .where(bound_segment(steps, any_rank=True), steps.c.wall_time_s.is_(None))
+    .values(wall_time_s=bindparam("now_s"))
+)
+_NOTE_LOSSES = Prepared(
+    update(attempts_table)
+    .where(attempts_table.c.run_id == bindparam("of_run"), attempts_table.c.attempt_key == bindparam("of_attempt"))
+    .values(dropped=bindparam("lost"), sequences=bindparam("following"))
+)
+_OF_RUN = runs.c.run_id == bindparam("of_run")
+_SEEN = Prepared(update(runs).where(_OF_RUN).values(last_seen_s=bindparam("now_s")))
+_STEPPED = Prepared(
+    update(runs).where(_OF_RUN).values(last_seen_s=bindparam("now_s"), last_step_at_s=bindparam("now_s"))
+)
 
 
 def ingest(
     conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s: float, flush_after_s: float = 0.25
 ) -> wire.Answer:
-    """Takes a batch in and answers it.
+    """Takes a batch in and answers it. Steps that retention has sealed are left out, and not among those accepted.
 
     Raises:
         RunNotFoundError: runs are created by PUT.
         WireError: `layer_norms` does not fit its layers; nothing is stored then.
     """
-    place = _find_place(conn, run_id, stream, batch, now_s)
-    layers_needed = layer_ingest.take_in(conn, place.key, batch, _rank_of_step(batch))
-    if batch.step:
-        _write_steps(conn, place, batch, now_s)
+    place = places.find(conn, run_id, stream, batch, now_s=now_s)
+    if place.extent is not None:
+        batch = without_sealed(batch, place.extent.sealed_before)
+    layer_rank = _layer_ranks(batch)
+    layers_needed = layer_ingest.take_in(conn, place, batch, layer_rank)
+    counted = _of_rank_0(batch.step, None if batch.rank is UNSET else batch.rank)
+    moved = _write_steps(conn, place, batch, counted, now_s) if batch.step else counters.NOTHING
     _write_metrics(conn, place, batch)
     num_events = _write_events(conn, place, stream, batch, now_s)
     noted = _note_losses(conn, place, batch)
     _touch_run(conn, place, batch, now_s)
     if batch.step or batch.layer_step:
-        touched = batch.step or batch.layer_step
-        edges = {"first_step": min(touched), "last_step": max(touched)}
-        ticks.append(
-            conn, run_id, "steps", now_s=now_s, stream_key=place.stream_key, attempt_key=place.attempt_key, **edges
-        )
+        touched = np.concatenate((counted, _of_rank_0(batch.layer_step, layer_rank)))
+        extent = _reach(conn, place, touched)
+        told = batch.step or batch.layer_step
+        change = Change(place.extent, extent, touched, moved, min(told), max(told), now_s)
+        pending_of(conn).add(place.key, change)
     elif place.is_new or num_events or batch.metrics or noted or now_s - place.last_seen_s > SILENT_AFTER_S:
-        ticks.append(conn, run_id, "run", now_s=now_s)
+        pending_of(conn).tell(run_id, "run", now_s=now_s)
     return wire.Answer(
         accepted_steps=len(batch.step),
         last_step=_last_step(conn, place),
@@ -89,83 +83,64 @@ def ingest(
     )
 
 
-def _find_place(conn: Connection, run_id: str, stream: str, batch: wire.Batch, now_s: float) -> _Place:
-    """The run's row, locked so that replicas take turns, and the keys of stream and attempt, given at first sight."""
-    names = {"of_run": run_id, "of_stream": stream, "of_attempt": batch.attempt_id}
-    row = conn.execute(_PLACE, names).one_or_none()
-    if row is None:
-        raise RunNotFoundError(run_id)
-    stream_key, attempt_key = row.stream_key, row.attempt_key
-    if stream_key is None:
-        stream_key = keys.new_stream(conn, run_id, stream)
-    if attempt_key is None:
-        started_at_s = now_s if batch.attempt_started_at_s is None else batch.attempt_started_at_s
-        attempt_key = keys.new_attempt(conn, run_id, batch.attempt_id, started_at_s)
-    return _Place(
-        run_id,
-        stream_key,
-        attempt_key,
-        is_new=None in (row.stream_key, row.attempt_key),
-        status=row.status,
-        last_seen_s=row.last_seen_s,
-        dropped=row.dropped or {},
-        sequences=row.sequences or {},
-    )
+def _layer_ranks(batch: wire.Batch) -> list[int]:
+    """Who recorded each layer step: the rank that recorded the step in this batch."""
+    if batch.rank is UNSET or not batch.rank:
+        return [0] * len(batch.layer_step)
+    of_step = dict(zip(batch.step, batch.rank, strict=True))
+    return [of_step.get(step, batch.rank[0]) for step in batch.layer_step]
 
 
-def _ranks(batch: wire.Batch) -> list[int]:
-    return [0] * len(batch.step) if batch.rank is UNSET else batch.rank
+def _of_rank_0(step: list[int], rank: list[int] | None) -> Integers:
+    numbers = np.array(step, dtype=np.int64)
+    return numbers if rank is None else numbers[np.array(rank, dtype=np.int64) == 0]
 
 
-def _rank_of_step(batch: wire.Batch) -> dict[int, int]:
-    return {} if batch.rank is UNSET else dict(zip(batch.step, batch.rank, strict=True))
+def _reach(conn: Connection, place: Place, touched: Integers) -> Extent | None:
+    if not len(touched):
+        return place.extent
+    return extents.reach(conn, place.key, place.extent, int(touched.min()), int(touched.max()))
 
 
-def _write_steps(conn: Connection, place: _Place, batch: wire.Batch, now_s: float) -> None:
-    ranks = _ranks(batch)
-    counted = spans([step for step, rank in zip(batch.step, ranks, strict=True) if rank == 0])
-    before = count(conn, place.key, counted)
-    _upsert_steps(conn, place, batch, ranks)
+def _write_steps(conn: Connection, place: Place, batch: wire.Batch, counted: Integers, now_s: float) -> Integers:
+    """How much it moves the counters."""
+    ranges = counters.spans(counted)
+    is_new = len(counted) == 0 or place.extent is None or counted.min() > place.extent.last_step
+    before = counters.NOTHING if is_new else counters.count(conn, place.key, ranges)
+    _upsert_steps(conn, place, batch)
     times = batch.wall_time_s
     if times is UNSET or None in times:
-        _date_steps(conn, place, batch.step, now_s)
-    if counted:
-        update_stream(conn, place.run_id, place.stream_key, count(conn, place.key, counted) - before)
+        for bounds in counters.spans(batch.step):
+            _DATE.run(conn, segment_parameters(*place.key, *bounds) | {"now_s": now_s})
+    return counters.count(conn, place.key, ranges) - before
 
 
-def _upsert_steps(conn: Connection, place: _Place, batch: wire.Batch, ranks: list[int]) -> None:
-    columns = batch.columns
-    masks = [0] * len(batch.step)
-    for name in columns.keys() & set(wire.FLOAT_COLUMNS):
-        columns[name], codes = _without_nonfinite(columns[name])
-        for i, code in codes.items():
-            masks[i] |= code << nonfinite_shift(name)
+def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> None:
+    columns, masks = _without_nonfinite(batch.columns, len(batch.step))
+    ranks = repeat(0) if batch.rank is UNSET else batch.rank
     times = repeat(None) if batch.wall_time_s is UNSET else batch.wall_time_s
     rows = list(zip(*map(repeat, place.key), batch.step, ranks, times, *columns.values(), masks, strict=False))
     statements.upsert_steps(conn, tuple(columns), rows)
 
 
-def _without_nonfinite(values: list[wire.Number]) -> tuple[list[wire.Number], dict[int, int]]:
-    """The column with None for what is not finite, and the code of each of those, by index."""
-    numbers = np.array(values, dtype=np.float64)  # reads the wire's words too; None becomes NaN
-    odd = [i for i in np.flatnonzero(~np.isfinite(numbers)).tolist() if values[i] is not None]
-    if not odd:
-        return values, {}
-    values = list(values)
-    for i in odd:
-        values[i] = None
-    return values, {i: nonfinite_code(float(numbers[i])) for i in odd}
+def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[dict[str, list[Any]], list[int]]:
+    """The columns with None for what is not finite, and each row's `nonfinite`."""
+    masks = [0] * num_rows
+    names = [name for name in columns if name in wire.FLOAT_COLUMNS]
+    table = np.array([columns[name] for name in names], dtype=np.float64)  # reads the wire's words too; None is NaN
+    is_odd = ~np.isfinite(table)
+    if not is_odd.any():
+        return columns, masks
+    columns = columns | {name: list(columns[name]) for name in names}
+    for row, i in np.argwhere(is_odd).tolist():
+        values = columns[names[row]]
+        if values[i] is not None:
+            values[i] = None
+            masks[i] |= nonfinite_code(float(table[row, i])) << nonfinite_shift(names[row])
+    return columns, masks
 
 
-def _date_steps(conn: Connection, place: _Place, touched: Sequence[int], now_s: float) -> None:
-    """Steps that came without a time are of now, once: sent again, they keep it."""
-    undated = (bound_segment(steps, any_rank=True), steps.c.wall_time_s.is_(None))
-    for bounds in spans(touched):
-        segment = segment_parameters(*place.key, *bounds)
-        conn.execute(update(steps).where(*undated).values(wall_time_s=now_s), segment)
-
-
-def _write_metrics(conn: Connection, place: _Place, batch: wire.Batch) -> None:
+def _write_metrics(conn: Connection, place: Place, batch: wire.Batch) -> None:
     rows = []
     for metric in batch.metrics:
         value = float(metric.value)
@@ -175,7 +150,7 @@ def _write_metrics(conn: Connection, place: _Place, batch: wire.Batch) -> None:
         statements.upsert_metrics(conn, rows)
 
 
-def _write_events(conn: Connection, place: _Place, stream: str, batch: wire.Batch, now_s: float) -> int:
+def _write_events(conn: Connection, place: Place, stream: str, batch: wire.Batch, now_s: float) -> int:
     rows: statements.Rows = []
     for event in batch.events:
         sent = (stream, batch.attempt_id, event.kind, event.step, event.wall_time_s, event.message)
@@ -186,15 +161,15 @@ def _write_events(conn: Connection, place: _Place, stream: str, batch: wire.Batc
     return statements.insert_events(conn, rows) if rows else 0
 
 
-def _note_losses(conn: Connection, place: _Place, batch: wire.Batch) -> bool:
+def _note_losses(conn: Connection, place: Place, batch: wire.Batch) -> bool:
     """Keeps what this process says it lost, and how many rows it counts, as running maxima; whether a loss is news."""
     rank = str(batch.rank[0] if batch.rank is not UNSET and batch.rank else 0)
     dropped = _raised(place.dropped, rank, batch.dropped)
     following = {} if batch.sequence is None else {rank: batch.sequence + len(batch.step)}
     sequences = _raised(place.sequences, str(place.stream_key), following)
     if dropped != place.dropped or sequences != place.sequences:
-        of_attempt = and_(attempts_table.c.run_id == place.run_id, attempts_table.c.attempt_key == place.attempt_key)
-        conn.execute(update(attempts_table).where(of_attempt).values(dropped=dropped, sequences=sequences))
+        texts = {"lost": msgspec.json.encode(dropped).decode(), "following": msgspec.json.encode(sequences).decode()}
+        _NOTE_LOSSES.run(conn, {"of_run": place.run_id, "of_attempt": place.attempt_key, **texts})
     return dropped != place.dropped
 
 
@@ -205,14 +180,12 @@ def _raised(known: dict[str, dict[str, int]], owner: str, numbers: dict[str, int
     return known | {owner: mine | {name: max(value, mine.get(name, 0)) for name, value in numbers.items()}}
 
 
-def _touch_run(conn: Connection, place: _Place, batch: wire.Batch, now_s: float) -> None:
-    changes: dict[str, Any] = {"last_seen_s": now_s}
-    if batch.step:
-        changes["last_step_at_s"] = now_s
+def _touch_run(conn: Connection, place: Place, batch: wire.Batch, now_s: float) -> None:
+    (_STEPPED if batch.step else _SEEN).run(conn, {"of_run": place.run_id, "now_s": now_s})
     ends = any(event.kind in END_KINDS for event in batch.events)
     if ends or (batch.step and place.status != "running"):
-        changes["status"] = _status(conn, place.run_id)
-    conn.execute(update(runs).where(runs.c.run_id == place.run_id).values(changes))
+        status = _status(conn, place.run_id)
+        conn.execute(update(runs).where(runs.c.run_id == place.run_id).values(status=status))
 
 
 def _status(conn: Connection, run_id: str) -> str:
@@ -223,6 +196,6 @@ def _status(conn: Connection, run_id: str) -> str:
     return conn.scalar(select(events.c.kind).where(*of_end).order_by(*order).limit(1)) or "running"
 
 
-def _last_step(conn: Connection, place: _Place) -> int | None:
-    last_step: int | None = conn.scalar(_LAST_STEP, segment_parameters(*place.key))
+def _last_step(conn: Connection, place: Place) -> int | None:
+    last_step: int | None = _LAST_STEP.scalar(conn, segment_parameters(*place.key))
     return last_step

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
-from gradsight_server.store import views
-from gradsight_server.store.expressions import bound_segment
-from gradsight_server.store.models import layer_rows, layer_sets
-
-CHUNK_ROWS = 1024
+from gradsight_server.store import layer_blocks, layer_rollup, pyramid, rollup, views
+from gradsight_server.store.layer_rollup import Peaks
+from gradsight_server.store.models import layer_sets
 
 Integers = NDArray[np.int64]
 
@@ -33,19 +30,6 @@ class LayerMatrix:
     num_without_grad: Integers
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some buckets, by rows, of one set of layers, by columns."""
-
-    layers_id: str
-    bucket: Integers
-    step: Integers
-    last_step: Integers
-    max: NDArray[np.float32]
-    num_nonfinite: Integers
-    num_without_grad: Integers
-
-
 def layer_matrix(
     conn: Connection,
     run_id: str,
@@ -61,12 +45,13 @@ def layer_matrix(
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    view = views.choose(
-        conn, layer_rows, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step, points=points
-    )
-    pieces = [piece for segment in view.segments for piece in _pieces(conn, segment, view.bucket_steps)]
-    layers, place_of = _layers(conn, run_id, list(dict.fromkeys(piece.layers_id for piece in pieces)))
-    buckets = np.unique(np.concatenate([np.empty(0, np.int64), *(piece.bucket for piece in pieces)]))
+    views.check_points(points)
+    shown = views.show(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
+    view = views.choose(conn, shown, points=points, num_rows=layer_blocks.num_rows)
+    pieces = list(_pieces(conn, view))
+    in_order = sorted(pieces, key=lambda piece: int(piece[1].first_step[0]))
+    layers, place_of = places_of(conn, run_id, list(dict.fromkeys(layers_id for layers_id, _ in in_order)))
+    buckets = np.unique(np.concatenate([np.empty(0, np.int64), *(peaks.bucket for _, peaks in pieces)]))
     shape = (len(layers), len(buckets))
     matrix = LayerMatrix(
         stream=stream,
@@ -79,39 +64,24 @@ def layer_matrix(
         num_nonfinite=np.zeros(shape, np.int64),
         num_without_grad=np.zeros(shape, np.int64),
     )
-    for piece in pieces:
-        _add(matrix, piece, np.searchsorted(buckets, piece.bucket), place_of[piece.layers_id])
+    for layers_id, peaks in pieces:
+        _add(matrix, peaks, np.searchsorted(buckets, peaks.bucket), place_of[layers_id])
     return matrix
 
 
-def _pieces(conn: Connection, segment: views.Segment, bucket_steps: int) -> Iterator[_Piece]:
-    """The segment's rows, chunk by chunk: rollups will take the place of this reading of everything."""
-    query = select(layer_rows.c.step, layer_rows.c.layers_id, layer_rows.c.norms).where(bound_segment(layer_rows))
-    result = conn.execution_options(yield_per=CHUNK_ROWS).execute(query.order_by(layer_rows.c.step), segment.parameters)
-    for chunk in result.partitions():
-        for layers_id, rows in groupby(chunk, key=lambda row: row.layers_id):
-            yield _piece(layers_id, list(rows), bucket_steps)
+def _pieces(conn: Connection, view: views.View) -> Iterator[tuple[str, Peaks]]:
+    """(layers_id, some of the view's buckets), by rising step; neighbours may share a bucket."""
+    for key, piece in view.pieces():
+        if piece.level == 0:
+            for rows in layer_blocks.read(conn, key, piece.first, piece.last):
+                yield rows.layers_id, layer_rollup.peaks_of_rows(rows.step, rows.norms, size=view.bucket_steps)
+            continue
+        factor = view.bucket_steps // rollup.bucket_size(piece.level)
+        for layers_id, numbers, blobs in pyramid.read_layer_blobs(conn, key, *piece):
+            yield layers_id, layer_rollup.peaks_of_blobs(piece.level, numbers, blobs).merged(factor)
 
 
-def _piece(layers_id: str, rows: list[Row[*tuple[Any, ...]]], bucket_steps: int) -> _Piece:
-    step = np.array([row.step for row in rows], dtype=np.int64)
-    norms = np.frombuffer(b"".join(row.norms for row in rows), dtype="<f4").reshape(len(rows), -1)
-    finite = np.isfinite(norms)
-    without_grad = finite & (norms < 0)
-    bucket = step // bucket_steps
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    return _Piece(
-        layers_id,
-        bucket=bucket[starts],
-        step=step[starts],
-        last_step=step[np.append(starts[1:], len(step)) - 1],
-        max=np.fmax.reduceat(np.where(finite & ~without_grad, norms, np.float32(np.nan)), starts),
-        num_nonfinite=np.add.reduceat(~finite, starts, dtype=np.int64),
-        num_without_grad=np.add.reduceat(without_grad, starts, dtype=np.int64),
-    )
-
-
-def _layers(conn: Connection, run_id: str, layers_ids: list[str]) -> tuple[list[list[str]], dict[str, Integers]]:
+def places_of(conn: Connection, run_id: str, layers_ids: list[str]) -> tuple[list[list[str]], dict[str, Integers]]:
     """All layers, those seen first first, and for each set where its layers are among them."""
     of_sets = (layer_sets.c.run_id == run_id, layer_sets.c.layers_id.in_(layers_ids))
     columns = (layer_sets.c.layers_id, layer_sets.c.num_layers, layer_sets.c.layers)
@@ -125,10 +95,18 @@ def _layers(conn: Connection, run_id: str, layers_ids: list[str]) -> tuple[list[
     return [list(layer) for layer in places], place_of
 
 
-def _add(matrix: LayerMatrix, piece: _Piece, columns: Integers, places: Integers) -> None:
-    matrix.step[columns] = np.minimum(matrix.step[columns], piece.step)
-    matrix.last_step[columns] = np.maximum(matrix.last_step[columns], piece.last_step)
-    cells = np.ix_(places, columns)
-    matrix.max[cells] = np.fmax(matrix.max[cells], piece.max.T)
-    matrix.num_nonfinite[cells] += piece.num_nonfinite.T
-    matrix.num_without_grad[cells] += piece.num_without_grad.T
+def _add(matrix: LayerMatrix, peaks: Peaks, columns: Integers, places: Integers) -> None:
+    matrix.step[columns] = np.minimum(matrix.step[columns], peaks.first_step)
+    matrix.last_step[columns] = np.maximum(matrix.last_step[columns], peaks.last_step)
+    rows, neighbours = _as_slice(places), _as_slice(columns)
+    cells: Any = np.ix_(places, columns) if rows is None or neighbours is None else (rows, neighbours)
+    matrix.max[cells] = np.fmax(matrix.max[cells], peaks.max.T)
+    matrix.num_nonfinite[cells] += peaks.num_nonfinite.T
+    matrix.num_without_grad[cells] += peaks.num_without_grad.T
+
+
+def _as_slice(indexes: Integers) -> slice | None:
+    """Neighbours as a slice, by which numpy is several times faster; None where they are none."""
+    first, last = int(indexes[0]), int(indexes[-1])
+    is_run = last - first + 1 == len(indexes) and bool((np.diff(indexes) == 1).all())
+    return slice(first, last + 1) if is_run else None

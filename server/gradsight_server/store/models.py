@@ -27,6 +27,9 @@ from gradsight import wire
 
 metadata = MetaData()
 
+NUMERIC_COLUMNS = (*wire.FLOAT_COLUMNS, *wire.INTEGER_COLUMNS)
+"""The columns of a step that charts can show."""
+
 NAN, POSITIVE_INFINITY, NEGATIVE_INFINITY = 1, 2, 3
 """What the two bits of a column in `nonfinite` say; 0 is a finite or absent value."""
 
@@ -77,6 +80,24 @@ runs = Table(
     Index("runs_by_start", "started_at_s", "run_id"),
     Index("runs_by_project", "project", "started_at_s", "run_id"),
 )
+
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("deleted_at_s", Double, nullable=False),
+)
+"""Runs that are gone from `runs` and everything that hangs on it, while their rows in the big tables go in slices."""
+
+sparklines = Table(
+    "sparklines",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("points", JSON, nullable=False),  # the norm and its threshold, see sparklines.py
+    Column("updated_at_s", Double, nullable=False),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+"""What lists draw of a run, kept here because fifty rows of it cannot be computed while somebody waits."""
 
 streams = Table(
     "streams",
@@ -140,42 +161,56 @@ steps = Table(
     sqlite_with_rowid=False,
 )
 
-layer_rows = Table(
-    "layer_rows",
+extents = Table(
+    "extents",
     metadata,
     *_stream_key(),
-    _big("step"),
-    Column("rank", Integer, nullable=False),
-    Column("layers_id", String(64), nullable=False),
-    Column("norms", LargeBinary, nullable=False),  # float32 little-endian, −1 = no gradient, NaN and Inf as themselves
-    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "step", "rank"),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("sealed_before", BigInteger, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key"),
     sqlite_with_rowid=False,
 )
+"""From where to where rank 0 of an attempt has steps or layer norms. Of the steps before `sealed_before` only the
+rollups are left: retention has removed the rest, and nothing changes them any more."""
+
+layer_blocks = Table(
+    "layer_blocks",
+    metadata,
+    *_stream_key(),
+    _big("block"),  # step // 16
+    Column("rank", Integer, nullable=False),
+    Column("layers_id", String(64), nullable=False),
+    Column("num_layers", Integer, nullable=False),
+    Column("present", Integer, nullable=False),  # bit i: the block's step i has a row
+    Column("norms", LargeBinary, nullable=False),  # rows by step, float32 little-endian, −1 = no gradient; then room
+    PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "block", "rank", "layers_id"),
+)
+"""Layer norms, sixteen steps to a row: a row for each step would spend a tenth of the file on keys, and on half-empty
+pages far more. NaN and Inf are in the norms as themselves. With a row id, because SQLite spills what is larger than a
+quarter page out of tables without."""
 
 buckets = Table(
     "buckets",
     metadata,
     *_stream_key(),
     Column("level", SmallInteger, nullable=False),  # 1, 2, 3 …: buckets of 16, 256, 4096 … steps
-    _big("bucket"),  # first step // bucket size
+    _big("bucket"),  # step // bucket size
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
     Column("num_steps", BigInteger, nullable=False),
     Column("num_skipped", BigInteger, nullable=False),
     Column("num_clipped", BigInteger, nullable=False),
-    *(
-        column
-        for name in wire.FLOAT_COLUMNS
-        for column in (
-            Column(f"{name}_count", BigInteger),  # finite values; NULL where nothing was recorded
-            Column(f"{name}_min", Double),
-            Column(f"{name}_max", Double),
-            Column(f"{name}_mean", Double),
-            Column(f"{name}_num_nonfinite", BigInteger),
-        )
-    ),
-    Column("sealed", Boolean, nullable=False, server_default="0"),  # its raw steps are gone: never recompute
+    Column("first_time_s", Double),
+    Column("last_time_s", Double),
+    *(Column(f"{name}_count", BigInteger, nullable=False) for name in NUMERIC_COLUMNS),  # finite values
+    *(Column(f"{name}_num_nonfinite", BigInteger, nullable=False) for name in wire.FLOAT_COLUMNS),
+    *(Column(f"{name}_{kind}", Double) for kind in ("min", "max", "mean") for name in NUMERIC_COLUMNS),
     PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "level", "bucket"),
     sqlite_with_rowid=False,
 )
+"""Rollups of rank 0. A bucket is there once its attempt has a step at or behind the bucket's end, so that a bucket is
+written once and not with every batch; what is newer is read from finer levels and from the steps."""
 
 bucket_blobs = Table(
     "bucket_blobs",
@@ -187,7 +222,6 @@ bucket_blobs = Table(
     Column("layers_id", String(64), nullable=False, server_default=""),
     Column("blob", LargeBinary, nullable=False),
     PrimaryKeyConstraint("run_id", "stream_key", "attempt_key", "kind", "level", "bucket", "layers_id"),
-    sqlite_with_rowid=False,
 )
 
 metrics = Table(

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, select
 
 from gradsight import wire
 from gradsight_server.errors import StepNotFoundError
-from gradsight_server.store import attempts, views
+from gradsight_server.store import attempts, layer_blocks, views
 from gradsight_server.store.expressions import bound_segment, nonfinite_words
-from gradsight_server.store.models import layer_rows, layer_sets, steps
+from gradsight_server.store.models import layer_sets, steps
 
 
 def one_step(
@@ -33,17 +33,18 @@ def one_step(
                 "nonfinite": nonfinite_words(row.nonfinite),
                 "layers": _layers_of(conn, segment),
             }
+        if segment.is_sealed:
+            raise StepNotFoundError(f"Of step {step!r} of stream {stream!r} only rollups are kept.")
     raise StepNotFoundError(f"Stream {stream!r} has no step {step!r}.")
 
 
 def _layers_of(conn: Connection, segment: views.Segment) -> list[dict[str, Any]]:
-    of_set = (layer_sets.c.run_id == layer_rows.c.run_id) & (layer_sets.c.layers_id == layer_rows.c.layers_id)
-    query = select(layer_rows.c.norms, layer_sets.c.layers).select_from(layer_rows.join(layer_sets, of_set))
-    row = conn.execute(query.where(bound_segment(layer_rows)), segment.parameters).one_or_none()
+    row = layer_blocks.newest(conn, segment.key, segment.first_step, segment.last_step)
     if row is None:
         return []
-    norms = np.frombuffer(row.norms, dtype="<f4").astype(np.float64).tolist()
-    names = row.layers or [[f"layer {i}"] for i in range(len(norms))]
+    of_set = (layer_sets.c.run_id == segment.key[0], layer_sets.c.layers_id == row.layers_id)
+    norms = row.norms[0].astype(np.float64).tolist()
+    names = conn.scalar(select(layer_sets.c.layers).where(*of_set)) or [[f"layer {i}"] for i in range(len(norms))]
     return [_layer(*pair) for pair in zip(names, norms, strict=True)]
 
 

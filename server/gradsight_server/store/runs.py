@@ -1,17 +1,20 @@
-"""Runs: put, list, look at, patch, delete."""
+"""Runs: put, list, look at, patch."""
 
 import re
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import ColumnElement, Connection, Text, cast, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gradsight import wire
-from gradsight_server.errors import InvalidRequestError, RunNotFoundError
-from gradsight_server.store import attempts, cursors, keys, models, ticks
-from gradsight_server.store.models import metadata, runs, streams
+from gradsight_server.errors import InvalidRequestError, RunNotFoundError, ServerBusyError
+from gradsight_server.store import attempts, cursors, keys, ticks
+from gradsight_server.store.deletion import is_going
+from gradsight_server.store.models import runs, streams
+from gradsight_server.store.pending import pending_of
+from gradsight_server.store.sparklines import sparklines_of
 from gradsight_server.store.summaries import counts, last_values, run_summaries, run_summary
 
 STATUSES = ("running", "finished", "failed")
@@ -39,9 +42,14 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     """Creates the run or merges into it: keys that are there overwrite, absent ones stay.
 
     A run started when its first launch did, so `started_at_s` only ever falls.
+
+    Raises:
+        ServerBusyError: one of the same id has been deleted, and is not all gone yet.
     """
     given = {name: value for name in _FIELDS if (value := getattr(record, name)) is not UNSET}
     _create(conn, run_id, given.get("started_at_s", now_s), now_s)
+    if is_going(conn, run_id):  # after it was created: who deletes it on another replica meanwhile is waited for
+        raise ServerBusyError(f"Run {run_id!r} is being deleted: create it again in a moment.")
     run = conn.execute(select(runs).where(runs.c.run_id == run_id).with_for_update()).one()
     for name in {"config", "frameworks"} & given.keys():
         given[name] = getattr(run, name) | _as_json(given[name], name)
@@ -51,7 +59,7 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     if record.streams is not UNSET:
         for stream, known in record.streams.items():
             _merge_stream(conn, run_id, stream, known)
-    ticks.append(conn, run_id, "run", now_s=now_s)
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def list_runs(
@@ -81,9 +89,11 @@ def list_runs(
     if cursor is not None:
         query = query.where(cursors.after(order, cursors.decode(cursor, *kinds), descending=descending))
     rows = conn.execute(query).all()
-    summaries = run_summaries(conn, [row.run_id for row in rows[:limit]], now_s=now_s)
+    run_ids = [row.run_id for row in rows[:limit]]
+    summaries = run_summaries(conn, run_ids, now_s=now_s)
+    drawn = sparklines_of(conn, run_ids)
     return {
-        "items": list(summaries.values()),
+        "items": [summary | {"sparkline": drawn.get(run_id)} for run_id, summary in summaries.items()],
         "next_cursor": cursors.encode(*rows[limit - 1]) if len(rows) > limit else None,
     }
 
@@ -138,17 +148,7 @@ def patch_run(
     changed = conn.execute(update(runs).where(runs.c.run_id == run_id).values(changes | {"updated_at_s": now_s}))
     if not changed.rowcount:
         raise RunNotFoundError(run_id)
-    ticks.append(conn, run_id, "run", now_s=now_s)
-
-
-def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
-    """Deletes a run and everything of it; only the news of it stays."""
-    if not conn.execute(delete(runs).where(runs.c.run_id == run_id)).rowcount:
-        raise RunNotFoundError(run_id)
-    for table in metadata.tables.values():
-        if "run_id" in table.c and table is not models.ticks:
-            conn.execute(delete(table).where(table.c.run_id == run_id))
-    ticks.append(conn, run_id, "deleted", now_s=now_s)
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
 def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> None:

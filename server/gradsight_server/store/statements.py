@@ -1,4 +1,4 @@
-"""The hot statements as driver-level SQL: their texts are built once per engine and columns present."""
+"""The hot upserts as driver-level SQL: their texts are built once per engine and columns present."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,7 +8,18 @@ from sqlalchemy import Connection, Table
 
 from gradsight import wire
 from gradsight_server.store.expressions import nonfinite_bits
-from gradsight_server.store.models import events, layer_rows, metrics, steps
+from gradsight_server.store.models import (
+    bucket_blobs,
+    buckets,
+    events,
+    extents,
+    layer_blocks,
+    metrics,
+    steps,
+    ticks,
+)
+from gradsight_server.store.prepared import execute, execute_many
+from gradsight_server.store.rollup import BUCKET_COLUMNS
 
 ALL_BITS = 4 ** len(wire.FLOAT_COLUMNS) - 1
 Rows = list[tuple[Any, ...]]
@@ -26,17 +37,34 @@ def upsert_steps(conn: Connection, columns: tuple[str, ...], rows: Rows) -> None
         "nonfinite": f"(steps.nonfinite & {ALL_BITS & ~present}) | excluded.nonfinite",
     }
     sets_of = tuple((name, sets.get(name, f"excluded.{name}")) for name in ("wall_time_s", *columns, "nonfinite"))
-    conn.exec_driver_sql(_upsert(_mark(conn), steps, sets_of), rows)
+    execute_many(conn, _upsert(_mark(conn), steps, sets_of), rows)
 
 
-def upsert_layer_rows(conn: Connection, rows: Rows) -> None:
-    """Writes rows of (run_id, stream_key, attempt_key, step, rank, layers_id, norms)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), layer_rows, _overwriting("layers_id", "norms")), rows)
+def upsert_layer_blocks(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, block, rank, layers_id, num_layers, present, norms)."""
+    sets = _overwriting("num_layers", "present", "norms")
+    execute_many(conn, _upsert(_mark(conn), layer_blocks, sets), rows)
+
+
+def upsert_extent(conn: Connection, row: tuple[Any, ...]) -> None:
+    """Writes (run_id, stream_key, attempt_key, first_step, last_step, sealed_before)."""
+    sets = _overwriting("first_step", "last_step", "sealed_before")
+    execute(conn, _upsert(_mark(conn), extents, sets), row)
+
+
+def upsert_buckets(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, level, *BUCKET_COLUMNS)."""
+    execute_many(conn, _upsert(_mark(conn), buckets, _overwriting(*BUCKET_COLUMNS[1:])), rows)
+
+
+def upsert_bucket_blobs(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, stream_key, attempt_key, kind, level, bucket, layers_id, blob)."""
+    execute_many(conn, _upsert(_mark(conn), bucket_blobs, _overwriting("blob")), rows)
 
 
 def upsert_metrics(conn: Connection, rows: Rows) -> None:
     """Writes rows of (run_id, stream_key, attempt_key, name, step, value, nonfinite)."""
-    conn.exec_driver_sql(_upsert(_mark(conn), metrics, _overwriting("value", "nonfinite")), rows)
+    execute_many(conn, _upsert(_mark(conn), metrics, _overwriting("value", "nonfinite")), rows)
 
 
 def insert_events(conn: Connection, rows: Rows) -> int:
@@ -47,9 +75,17 @@ def insert_events(conn: Connection, rows: Rows) -> int:
     """
     columns = ("stream_key", "attempt_key", "kind", "step", "wall_time_s", "message")
     text = _upsert(_mark(conn), events, tuple((name, "") for name in columns), overwrite=False)
-    return conn.exec_driver_sql(text, rows).rowcount
+    return execute_many(conn, text, rows)
 
 
+def insert_ticks(conn: Connection, rows: Rows) -> None:
+    """Writes rows of (run_id, kind, stream_key, attempt_key, first_step, last_step, created_at_s), in this order."""
+    names = [column.name for column in ticks.c if column is not ticks.c.position]
+    marks = ", ".join([_mark(conn)] * len(names))
+    execute_many(conn, f"INSERT INTO ticks ({', '.join(names)}) VALUES ({marks})", rows)
+
+
+@lru_cache(maxsize=64)
 def _overwriting(*columns: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"excluded.{name}") for name in columns)
 

@@ -9,6 +9,9 @@ from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store.models import runs, streams
 
+_OF_RUN = tuple(column for column in runs.c if column.name not in ("config", "frameworks", "notes"))
+"""A config may be large, and a summary shows nothing of it."""
+_OF_STREAM = tuple(column for column in streams.c if column.name not in ("record", "control"))
 LAST_COLUMNS = ("grad_norm_before_clip", "max_norm", "clip_coef", "loss", "loss_scale")
 """The values of the newest step that `last` holds."""
 
@@ -43,9 +46,9 @@ def run_summary(conn: Connection, run_id: str, *, now_s: float) -> dict[str, Any
 def run_summaries(conn: Connection, run_ids: Sequence[str], *, now_s: float) -> dict[str, dict[str, Any]]:
     """Runs in brief, by id; unknown ids are left out."""
     of_run: dict[str, list[Row[Any]]] = {run_id: [] for run_id in run_ids}
-    for row in conn.execute(select(streams).where(streams.c.run_id.in_(run_ids)).order_by(streams.c.stream_key)):
+    for row in conn.execute(select(*_OF_STREAM).where(streams.c.run_id.in_(run_ids)).order_by(streams.c.stream_key)):
         of_run[row.run_id].append(row)
-    rows = {row.run_id: row for row in conn.execute(select(runs).where(runs.c.run_id.in_(run_ids)))}
+    rows = {row.run_id: row for row in conn.execute(select(*_OF_RUN).where(runs.c.run_id.in_(run_ids)))}
     return {run_id: _summary(rows[run_id], of_run[run_id], now_s) for run_id in run_ids if run_id in rows}
 
 

@@ -1,13 +1,14 @@
 """Ticks: what changed, in the order it was committed, for live streams to follow and resume."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, select
 
 from gradsight import wire
-from gradsight_server.store import attempts, views
+from gradsight_server.store import attempts, layer_blocks, views
 from gradsight_server.store.expressions import (
     IS_CLIPPED,
     IS_SKIPPED,
@@ -16,14 +17,27 @@ from gradsight_server.store.expressions import (
     is_nonfinite,
     segment_parameters,
 )
-from gradsight_server.store.models import layer_rows, steps, streams, ticks
+from gradsight_server.store.models import steps, streams, ticks
+from gradsight_server.store.prepared import execute
+from gradsight_server.store.statements import insert_ticks
 from gradsight_server.store.summaries import run_summary
 
 Kind = Literal["steps", "run", "deleted"]
 KEPT_S = 3600.0
 KEPT_TICKS = 200_000
-PRUNE_EVERY = 1000
 POSITION_LOCK = 0x7469_636B  # the key of PostgreSQL's advisory lock, any constant of our own
+
+
+class News(NamedTuple):
+    """A tick before it has its position."""
+
+    run_id: str
+    kind: Kind
+    stream_key: int | None = None
+    attempt_key: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    now_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +60,20 @@ class Tick:
         return segment_parameters(self.run_id, *where)  # type: ignore[arg-type]  # of kind `steps`: all there
 
 
-def append(
-    conn: Connection,
-    run_id: str,
-    kind: Kind,
-    *,
-    now_s: float,
-    stream_key: int | None = None,
-    attempt_key: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> None:
-    """Notes a change, at the next position."""
+def append(conn: Connection, news: Sequence[News]) -> None:
+    """Notes changes at the next positions. Others wait for this transaction's end, so it should be close."""
+    if not news:
+        return
     if conn.dialect.name == "postgresql":  # SQLite's one writer is that lock
-        conn.exec_driver_sql(f"SELECT pg_advisory_xact_lock({POSITION_LOCK})")
-    row = {
-        "run_id": run_id,
-        "kind": kind,
-        "stream_key": stream_key,
-        "attempt_key": attempt_key,
-        "first_step": first_step,
-        "last_step": last_step,
-        "created_at_s": now_s,
-    }
-    position = conn.scalar(insert(ticks).returning(ticks.c.position), row)
-    assert position is not None
-    if position % PRUNE_EVERY == 0:
-        old = (ticks.c.position <= position - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
-        conn.execute(delete(ticks).where(old, ticks.c.position < position))
+        execute(conn, f"SELECT pg_advisory_xact_lock({POSITION_LOCK})")
+    insert_ticks(conn, list(news))
+
+
+def prune(conn: Connection, *, now_s: float) -> None:
+    """Takes away what nobody needs to resume at; the newest tick stays, so that positions go on from it."""
+    newest = latest_position(conn)
+    old = (ticks.c.position <= newest - KEPT_TICKS) | (ticks.c.created_at_s < now_s - KEPT_S)
+    conn.execute(delete(ticks).where(old, ticks.c.position < newest))
 
 
 def latest_position(conn: Connection) -> int:
@@ -130,7 +130,7 @@ def tick_payload(conn: Connection, tick: Tick, *, now_s: float) -> dict[str, Any
             "stream": conn.scalar(select(streams.c.stream).where(*of_stream)),
             "attempt": attempts.numbers(conn, tick.run_id).get(tick.attempt_key or 0),
             "steps": _new_steps(conn, segment),
-            "layers": _newest_layers(conn, segment),
+            "layers": _newest_layers(conn, tick),
         }
     return payload | {"summary": run_summary(conn, tick.run_id, now_s=now_s)}
 
@@ -150,9 +150,10 @@ def _new_steps(conn: Connection, segment: dict[str, Any]) -> dict[str, list[Any]
     return named | {name: [bool(flag) for flag in named[name]] for name in flags}
 
 
-def _newest_layers(conn: Connection, segment: dict[str, Any]) -> dict[str, Any] | None:
-    query = select(layer_rows.c.layers_id, layer_rows.c.step, layer_rows.c.norms).where(bound_segment(layer_rows))
-    row = conn.execute(query.order_by(layer_rows.c.step.desc()).limit(1), segment).one_or_none()
-    if row is None:
+def _newest_layers(conn: Connection, tick: Tick) -> dict[str, Any] | None:
+    key = (tick.run_id, tick.stream_key or 0, tick.attempt_key or 0)
+    found = layer_blocks.newest(conn, key, tick.first_step or 0, tick.last_step or 0)
+    if found is None:
         return None
-    return {"layers_id": row.layers_id, "step": row.step, "norms": base64.b64encode(row.norms).decode()}
+    norms = base64.b64encode(found.norms.tobytes()).decode()
+    return {"layers_id": found.layers_id, "step": int(found.step[0]), "norms": norms}

@@ -11,11 +11,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from gradsight_server.errors import DatabaseClosedError
+from gradsight_server.store.faults import explained, is_passing
+from gradsight_server.store.prepared import execute
 
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
 Job = tuple[Work, Future[Any]]
 Outcome = tuple[Any, BaseException | None]
+
+MAX_TRIES = 5
+"""Of a work that another replica's transaction stands in the way of."""
 
 _logger = logging.getLogger(__name__)
 
@@ -24,10 +29,17 @@ class GroupWriter:
     """Runs works one after another, many in one transaction, each in a savepoint of its own."""
 
     def __init__(
-        self, begin: Callable[[], AbstractContextManager[Connection]], on_commit: list[Callable[[], None]]
+        self,
+        begin: Callable[[], AbstractContextManager[Connection]],
+        before_commit: Callable[[Connection], None],
+        *,
+        on_commit: list[Callable[[], None]],
+        on_end: Callable[[], None],
     ) -> None:
         self._begin = begin
+        self._before_commit = before_commit
         self._on_commit = on_commit
+        self._on_end = on_end
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -57,7 +69,7 @@ class GroupWriter:
                 self._closed = True
                 self._waiting.put(None)
         if self._thread is None:
-            return
+            return self._on_end()
         self._thread.join(deadline_s)
         if self._thread.is_alive():
             self._abandon(deadline_s)
@@ -71,6 +83,7 @@ class GroupWriter:
         while (first := self._waiting.get()) is not None:
             if jobs := self._take(first):
                 self._commit(jobs)
+        self._on_end()
 
     def _take(self, job: Job | None = None) -> list[Job]:
         """Whatever waits now, without those whose caller has given up."""
@@ -86,19 +99,25 @@ class GroupWriter:
             jobs.append(job)
         return [(work, future) for work, future in jobs if future.set_running_or_notify_cancel()]
 
-    def _commit(self, jobs: list[Job]) -> None:
+    def _commit(self, jobs: list[Job], tries: int = 1) -> None:
         try:
             with self._begin() as conn:
                 outcomes = [_attempt(conn, work) for work, _ in jobs]
+                self._before_commit(conn)
         except BaseException as error:  # the transaction is lost: every caller must hear of it
             outcomes = [(None, error)] * len(jobs)
-        for (_, future), (value, problem) in zip(jobs, outcomes, strict=True):
+        again: list[Job] = []
+        for job, (value, problem) in zip(jobs, outcomes, strict=True):
             if problem is None:
-                future.set_result(value)
+                job[1].set_result(value)
+            elif tries < MAX_TRIES and is_passing(problem):
+                again.append(job)
             else:
-                future.set_exception(problem)
+                job[1].set_exception(explained(problem))
         if any(problem is None for _, problem in outcomes):
             self._tell()
+        if again:
+            self._commit(again, tries + 1)
 
     def _tell(self) -> None:
         for callback in list(self._on_commit):
@@ -110,11 +129,12 @@ class GroupWriter:
 
 def _attempt(conn: Connection, work: Work) -> Outcome:
     """What came of one work. It raises where the savepoint is gone (a full disk rolls all back): the group is lost."""
-    savepoint = conn.begin_nested()
+    execute(conn, "SAVEPOINT work")
     try:
         value = work(conn)
     except BaseException as error:  # it belongs to the caller, who finds it in the future
-        savepoint.rollback()
+        execute(conn, "ROLLBACK TO SAVEPOINT work")
+        execute(conn, "RELEASE SAVEPOINT work")
         return None, error
-    savepoint.commit()
+    execute(conn, "RELEASE SAVEPOINT work")
     return value, None

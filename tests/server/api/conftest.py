@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.postgres import NewDatabase
 from tests.server.api.kit import RUN, Running, running
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(new_database: NewDatabase) -> Iterator[Running]:
     """A server without a token. Tests leave its database empty."""
-    with running(tmp_path_factory.mktemp("server")) as found:
+    with new_database("tables") as url, running(db=url) as found:
         yield found
 
 

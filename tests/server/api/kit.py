@@ -1,4 +1,4 @@
-"""A real server on loopback for a test: uvicorn in a thread, a SQLite file of the test's own, httpx to ask it."""
+"""A real server on loopback for a test: uvicorn in a thread, a database of the test's own, httpx to ask it."""
 
 import json
 import threading
@@ -28,12 +28,11 @@ class Event(NamedTuple):
     data: Any
 
 
-class Running:
-    """A server that answers, and short words for asking it."""
+class Asking:
+    """Short words for asking a server."""
 
-    def __init__(self, url: str, app: FastAPI) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.app = app
         self.client = httpx.Client(base_url=url, timeout=DEADLINE_S, trust_env=False)
 
     def put(self, run_id: str = RUN, **record: Any) -> dict[str, Any]:
@@ -62,6 +61,14 @@ class Running:
             yield _events(answer.iter_lines())
 
 
+class Running(Asking):
+    """A server that answers, in this process."""
+
+    def __init__(self, url: str, app: FastAPI) -> None:
+        super().__init__(url)
+        self.app = app
+
+
 def _events(lines: Iterator[str]) -> Iterator[Event]:
     fields: dict[str, str] = {}
     for line in lines:
@@ -79,9 +86,10 @@ def next_of(events: Iterator[Event], name: str) -> Event:
 
 
 @contextmanager
-def running(folder: Path, **settings: Any) -> Iterator[Running]:
-    """A server with these settings until the block ends."""
-    made = Settings(**{"db": str(folder / "gradsight.db"), "port": 0, **settings})
+def running(folder: Path | None = None, **settings: Any) -> Iterator[Running]:
+    """A server with these settings until the block ends; its database is a file in the folder, or `db`."""
+    where = {} if folder is None else {"db": str(folder / "gradsight.db")}
+    made = Settings(**{"port": 0} | where | settings)
     app = create_app(made)
     bound = bind("127.0.0.1", 0)
     started = threading.Event()

@@ -10,7 +10,6 @@ from gradsight.thresholds import ZScore
 from gradsight_server.api import diagnosis as room
 from gradsight_server.diagnosis import Diagnosis
 from gradsight_server.diagnosis.whatif import WhatIf
-from gradsight_server.store.evidence import MAX_STEPS
 from tests.server.api.kit import RUN, Running
 from tests.server.api.trainings import ADAM, FP16, clipped, fp16_goes_wrong, healthy, too_tight
 
@@ -73,8 +72,11 @@ def test_a_range_is_diagnosed_for_itself(run_server: Running) -> None:
     assert found["clipping"]["verdict"] == "too_tight"
 
 
-def test_counts_are_those_of_the_whole_range_though_the_newest_steps_are_judged(run_server: Running) -> None:
-    num_steps = MAX_STEPS + 1000
+def test_counts_are_those_of_the_whole_range_though_the_newest_steps_are_judged(
+    run_server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradsight_server.store.evidence.MAX_STEPS", 3000)
+    num_steps = 4000
     batch = clipped(0, num_steps, median=0.6, max_norm=1.0)
     batch["grad_norm_before_clip"][10:13] = ["NaN", "Infinity", 1e6]
     run_server.send(batch)

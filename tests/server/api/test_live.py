@@ -22,9 +22,9 @@ OTHER = uuid.uuid4().hex
 
 
 @pytest.fixture
-def live_server(tmp_path: Path) -> Iterator[Running]:
+def live_server(url: str) -> Iterator[Running]:
     """A server of the test's own, because positions are counted over all runs; with one run of two steps."""
-    with running(tmp_path) as server:
+    with running(db=url) as server:
         server.put()
         server.send({"step": [0, 1], "loss": [3.0, 2.0]})
         wait_until(lambda: server.get(f"runs/{RUN}")["verdict"] is not None)  # it comes as a change of its own
@@ -199,11 +199,11 @@ def test_a_position_of_another_database_is_stale(live_server: Running, after: in
         assert next(events)[::2] == ("stale", {"run_id": None})
 
 
-def test_a_position_from_before_the_servers_start_is_stale(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_a_position_from_before_the_servers_start_is_stale(url: str) -> None:
+    with running(db=url) as server:
         server.put()
         server.send({"step": [0], "loss": [1.0]})
-    with running(tmp_path) as server, server.live(RUN, after=1) as events:
+    with running(db=url) as server, server.live(RUN, after=1) as events:
         next(events)
         assert next(events)[::2] == ("stale", {"run_id": None})
         server.send({"step": [1], "loss": [1.0]})
@@ -217,8 +217,8 @@ def test_more_steps_than_a_tick_may_carry_are_stale(live_server: Running) -> Non
         assert next_of(events, "stale").data == {"run_id": RUN}
 
 
-def test_another_servers_commits_are_seen(tmp_path: Path, live_server: Running) -> None:
-    with running(tmp_path) as replica, live_server.live(RUN) as events:
+def test_another_servers_commits_are_seen(url: str, live_server: Running) -> None:
+    with running(db=url) as replica, live_server.live(RUN) as events:
         next(events)
         replica.send({"step": [2], "loss": [1.0]})
         assert steps_of(ticks(events, 1)) == [2]
@@ -276,8 +276,8 @@ def test_a_slow_reader_is_told_so_and_others_are_not_held_up(
             text = text[-100:] + slow.recv(65536)
 
 
-def test_a_server_that_is_told_to_stop_ends_open_streams_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gradsight_server.cli", "serve", "--port", "0", "--db", str(tmp_path / "x.db")]
+def test_a_server_that_is_told_to_stop_ends_open_streams_at_once(url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gradsight_server.cli", "serve", "--port", "0", "--db", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:
             assert process.stdout is not None

@@ -213,8 +213,8 @@ def metrics(server: Running) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines}
 
 
-def test_a_closed_database_is_not_ready(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_a_closed_database_is_not_ready(url: str) -> None:
+    with running(db=url) as server:
         server.app.state.database.close()
         answer = server.client.get("/readyz")
         assert (answer.status_code, answer.json()["error"]) == (503, "DatabaseClosed")

@@ -180,8 +180,8 @@ def test_a_wrong_listing_is_refused_by_name(server: Running, query: str, named: 
     assert named in refused(api(server, "GET", f"runs?{query}"), 422)
 
 
-def test_runs_are_listed_page_by_page(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_runs_are_listed_page_by_page(url: str) -> None:
+    with running(db=url) as server:
         ids = [f"{i:032x}" for i in range(5)]
         for i, run_id in enumerate(ids):
             server.put(run_id, started_at_s=1000.0 + i)

@@ -1,17 +1,11 @@
-"""A real, migrated SQLite file for every test."""
+"""A real, migrated database for every test, on each engine."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gradsight_server.store.database import Database
 from tests.server.store.kit import Store
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'gradsight.db'}"
 
 
 @pytest.fixture

@@ -150,8 +150,8 @@ def test_an_unused_database_closes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sync", "level"), [("normal", 1), ("full", 2)])
-def test_the_pragmas_hold_on_every_connection(url: str, sync: str, level: int) -> None:
-    db = Database(url, sync=sync)  # type: ignore[arg-type]
+def test_the_pragmas_hold_on_every_connection(tmp_path: Path, sync: str, level: int) -> None:
+    db = Database(f"sqlite:///{tmp_path / 'pragmas.db'}", sync=sync)  # type: ignore[arg-type]
     try:
         db.migrate()
         with db.reading() as first, db.reading() as second:

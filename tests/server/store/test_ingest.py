@@ -9,12 +9,20 @@ import pytest
 from gradsight import wire
 from gradsight.errors import WireError
 from gradsight_server.errors import RunNotFoundError
-from gradsight_server.store import models
+from gradsight_server.store import layer_blocks, models
 from gradsight_server.store.events import events
 from gradsight_server.store.one_step import one_step
 from tests.server.store.kit import RUN, Store
 
-STORED = (models.streams, models.attempts, models.steps, models.layer_rows, models.layer_sets, models.metrics)
+STORED = (
+    models.streams,
+    models.attempts,
+    models.steps,
+    models.extents,
+    models.layer_blocks,
+    models.layer_sets,
+    models.metrics,
+)
 NAMES = ["a", ["b", "tied"], "c"]
 
 
@@ -147,7 +155,7 @@ def test_other_ranks_are_kept_but_not_counted(store: Store) -> None:
         (1, 1, 4.0),
     ]
     store.send([9], rank=[3], layers=["a"], layer_step=[9], layer_norms=[[1.0]])
-    assert [row["rank"] for row in store.rows(models.layer_rows)] == [3]
+    assert [row["rank"] for row in store.rows(models.layer_blocks)] == [3]
     assert store.run()["last_step"] == 1
 
 
@@ -181,7 +189,8 @@ def test_layer_norms_are_stored_as_they_came(store: Store) -> None:
     norms = np.array([[1.0, -1.0], [np.nan, np.inf]], dtype="<f4")
     names = ["a", "b"]
     store.send(layers=names, layers_id=wire.layers_id(names), layer_step=[4, 5], layer_norms=norms.tobytes())
-    assert [row["norms"] for row in store.rows(models.layer_rows)] == [row.tobytes() for row in norms]
+    (rows,) = store.read(lambda conn: list(layer_blocks.read(conn, (RUN, 1, 1), 0, 100)))
+    assert (rows.step.tolist(), rows.norms.tobytes()) == ([4, 5], norms.tobytes())
 
 
 def test_unknown_layers_are_stored_and_asked_for(store: Store) -> None:

@@ -20,8 +20,8 @@ def test_the_migrated_schema_equals_the_tables_in_models(db: Database) -> None:
         assert compare_metadata(MigrationContext.configure(conn), models.metadata) == []
 
 
-def test_the_migrated_tables_keep_what_comparison_does_not_see(db: Database, tmp_path: Path) -> None:
-    created = Database(f"sqlite:///{tmp_path / 'created.db'}")
+def test_the_migrated_tables_keep_what_comparison_does_not_see(db: Database, empty_url: str) -> None:
+    created = Database(empty_url)
     try:
         created.write(models.metadata.create_all).result(timeout=10)
         with db.reading() as migrated_conn, created.reading() as created_conn:
@@ -30,8 +30,20 @@ def test_the_migrated_tables_keep_what_comparison_does_not_see(db: Database, tmp
         created.close()
 
 
+SQLITE_DEFINITIONS = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+POSTGRESQL_DEFINITIONS = """
+    SELECT table_name || '.' || column_name,
+           concat_ws(' ', ordinal_position, data_type, character_maximum_length, is_nullable, column_default)
+      FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+      FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+"""
+
+
 def _definitions(conn: Connection) -> dict[str, str]:
-    rows = conn.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    asked = SQLITE_DEFINITIONS if conn.dialect.name == "sqlite" else POSTGRESQL_DEFINITIONS
+    rows = conn.execute(text(asked))
     return {name: " ".join(sql.split()) for name, sql in rows if not name.startswith(("alembic_", "sqlite_"))}
 
 
@@ -63,14 +75,14 @@ def test_a_database_of_a_newer_version_is_refused_in_a_sentence_and_left_alone(d
         assert conn.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def upgrade_and_fail(config: object, revision: str) -> None:
         real_upgrade(config, revision)  # type: ignore[arg-type]
         raise RuntimeError("power cut")
 
     real_upgrade = command.upgrade
     monkeypatch.setattr(command, "upgrade", upgrade_and_fail)
-    db = Database(url)
+    db = Database(empty_url)
     try:
         with pytest.raises(RuntimeError, match="power cut"):
             db.migrate()
@@ -80,14 +92,14 @@ def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pyt
         db.close()
 
 
-def test_processes_that_migrate_one_new_file_at_once_do_not_clash(url: str) -> None:
+def test_processes_that_migrate_one_new_database_at_once_do_not_clash(empty_url: str) -> None:
     code = (
         "import sys; from gradsight_server.store.database import Database\n"
         "db = Database(sys.argv[1]); print('ready', flush=True); sys.stdin.readline(); db.migrate(); db.close()"
     )
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", code, url],
+            [sys.executable, "-c", code, empty_url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,7 +6,7 @@ import pytest
 
 from gradsight import wire
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError
-from gradsight_server.store import models, runs
+from gradsight_server.store import deletion, models, runs
 from gradsight_server.store.runs import list_runs, normal_run_id
 from gradsight_server.store.summaries import run_state
 from gradsight_server.store.ticks import ticks_after
@@ -24,7 +24,7 @@ def listed(store: Store, **options: Any) -> list[int]:
 @pytest.fixture
 def several(store: Store) -> Store:
     """Runs 1 to 5, each started later than the one before, beside none else."""
-    store.write(lambda conn: runs.delete_run(conn, RUN, now_s=0.0))
+    store.write(lambda conn: deletion.delete_run(conn, RUN, now_s=0.0))
     projects = ["lm", "gan", "lm", "lm", "gan"]
     for i, project in enumerate(projects, 1):
         tags = ["even", 'say "hi"'] if i % 2 == 0 else ["odd"]
@@ -150,7 +150,7 @@ def test_an_unknown_run_is_not_found(store: Store) -> None:
     with pytest.raises(RunNotFoundError):
         store.write(lambda conn: runs.patch_run(conn, unknown, now_s=1.0, name="x"))
     with pytest.raises(RunNotFoundError):
-        store.write(lambda conn: runs.delete_run(conn, unknown, now_s=1.0))
+        store.write(lambda conn: deletion.delete_run(conn, unknown, now_s=1.0))
 
 
 def test_delete_deletes_everything_of_the_run_and_nothing_of_another(store: Store) -> None:
@@ -167,12 +167,12 @@ def test_delete_deletes_everything_of_the_run_and_nothing_of_another(store: Stor
             metrics=[wire.Metric(step=0, name="val", value=1.0)],
             events=[wire.Event(kind="note")],
         )
-    store.write(lambda conn: runs.delete_run(conn, RUN, now_s=store.now_s))
+    store.write(lambda conn: deletion.delete_run(conn, RUN, now_s=store.now_s))
     for table in models.metadata.tables.values():
         if "run_id" in table.c and table is not models.ticks:
             left = {row["run_id"] for row in store.rows(table)}
             assert left <= {other}
-            assert left or table.name in {"buckets", "bucket_blobs", "alerts", "outbox"}
+            assert left or table.name in {"buckets", "bucket_blobs", "alerts", "outbox", "deletions", "sparklines"}
     assert store.read(ticks_after, 0, limit=100)[-1].kind == "deleted"
     with pytest.raises(RunNotFoundError):
         store.send([1], loss=[1.0])

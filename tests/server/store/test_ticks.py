@@ -8,7 +8,7 @@ import pytest
 
 from gradsight import wire
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError
-from gradsight_server.store import runs, ticks
+from gradsight_server.store import deletion, runs, ticks
 from gradsight_server.store.events import events
 from gradsight_server.store.ticks import (
     Standing,
@@ -37,7 +37,7 @@ def test_every_change_is_a_tick_of_the_next_position(store: Store) -> None:
     store.send(metrics=[wire.Metric(step=0, name="val", value=1.0)])
     store.send(dropped={"queue": 1})
     store.write(lambda conn: runs.patch_run(conn, RUN, now_s=1.0, name="x"))
-    store.write(lambda conn: runs.delete_run(conn, RUN, now_s=1.0))
+    store.write(lambda conn: deletion.delete_run(conn, RUN, now_s=1.0))
     found = new_ticks(store, start)
     assert [tick.kind for tick in found] == ["steps", "run", "run", "run", "run", "deleted"]
     assert [tick.position for tick in found] == list(range(start + 1, start + 7))
@@ -64,19 +64,18 @@ def test_a_heartbeat_is_a_tick_only_after_silence(store: Store) -> None:
 
 
 def test_old_ticks_go_and_the_newest_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ticks, "PRUNE_EVERY", 10)
     monkeypatch.setattr(ticks, "KEPT_TICKS", 15)
     for _ in range(39):
         store.put()
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s))
     assert [tick.position for tick in new_ticks(store, 0)] == list(range(26, 41))
     store.now_s += 2 * ticks.KEPT_S
-    for _ in range(10):
-        store.put()
-    assert store.read(oldest_position) == 41
-    store.now_s += 2 * ticks.KEPT_S
-    monkeypatch.setattr(ticks, "PRUNE_EVERY", 1)
     store.put()
-    assert (store.read(oldest_position), store.read(latest_position)) == (51, 51)
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s))
+    assert (store.read(oldest_position), store.read(latest_position)) == (41, 41)
+    store.write(lambda conn: ticks.prune(conn, now_s=store.now_s + 2 * ticks.KEPT_S))
+    store.put()
+    assert (store.read(oldest_position), store.read(latest_position)) == (41, 42)
 
 
 def test_a_payload_carries_the_new_points_and_the_last_layers(store: Store) -> None:
@@ -119,7 +118,7 @@ def test_a_payload_of_another_rank_or_of_no_steps_is_still_whole(store: Store) -
 def test_a_payload_of_a_run_gone_by_now_is_not_found(store: Store) -> None:
     store.send([0], loss=[1.0])
     tick = newest(store)
-    store.write(lambda conn: runs.delete_run(conn, RUN, now_s=1.0))
+    store.write(lambda conn: deletion.delete_run(conn, RUN, now_s=1.0))
     with pytest.raises(RunNotFoundError):
         store.read(tick_payload, tick, now_s=1.0)
 

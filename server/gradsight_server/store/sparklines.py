@@ -1,0 +1,78 @@
+"""Sparklines: the norm and its threshold of a whole run in at most 64 points, kept ready for lists."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gradsight_server.store.database import Database
+from gradsight_server.store.models import runs, sparklines, streams
+from gradsight_server.store.series import series
+
+POINTS = 64
+DIGITS = 4
+"""A line a few pixels high needs no more."""
+MIN_AGE_S = 10.0
+"""A run in training is drawn anew only so often."""
+MAX_AT_ONCE = 100
+TIMEOUT_S = 600.0
+
+
+def sparklines_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Run id → its points, of those that have been drawn."""
+    rows = conn.execute(select(sparklines.c.run_id, sparklines.c.points).where(sparklines.c.run_id.in_(run_ids)))
+    return {row.run_id: row.points for row in rows}
+
+
+def refresh(database: Database, *, now_s: float) -> int:
+    """Draws what has changed since it was drawn, the newest first and not all at once; how many."""
+    with database.reading() as conn:
+        drawn = {run_id: draw(conn, run_id) for run_id in due(conn, now_s=now_s)}
+    if drawn:
+        database.write(lambda conn: _keep(conn, drawn, now_s)).result(TIMEOUT_S)
+    return len(drawn)
+
+
+def due(conn: Connection, *, now_s: float) -> list[str]:
+    """The runs with steps newer than their sparkline."""
+    is_due = or_(
+        sparklines.c.updated_at_s.is_(None),
+        (sparklines.c.updated_at_s <= runs.c.last_step_at_s) & (sparklines.c.updated_at_s <= now_s - MIN_AGE_S),
+    )
+    query = select(runs.c.run_id).outerjoin(sparklines, sparklines.c.run_id == runs.c.run_id)
+    query = query.where(runs.c.last_step_at_s.is_not(None), is_due).order_by(runs.c.last_step_at_s.desc())
+    return list(conn.scalars(query.limit(MAX_AT_ONCE)))
+
+
+def draw(conn: Connection, run_id: str) -> dict[str, list[Any]]:
+    """The norm before clipping (the largest finite one of each point), its threshold, and where it was not finite."""
+    names = conn.scalars(select(streams.c.stream).where(streams.c.run_id == run_id).order_by(streams.c.stream_key))
+    known = names.all() or ["main"]
+    stream = "main" if "main" in known else known[0]
+    found = series(conn, run_id, stream=stream, columns=("grad_norm_before_clip", "max_norm"), points=POINTS)
+    norm, threshold = found.columns["grad_norm_before_clip"], found.columns["max_norm"]
+    return {
+        "step": found.step.tolist(),
+        "norm": _short(norm.max),
+        "max_norm": _short(threshold.mean),
+        "num_nonfinite": norm.num_nonfinite.tolist(),
+    }
+
+
+def _short(values: NDArray[np.float64]) -> list[float | None]:
+    return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _keep(conn: Connection, drawn: dict[str, dict[str, list[Any]]], now_s: float) -> None:
+    insert = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
+    still_there = conn.scalars(
+        select(runs.c.run_id).where(runs.c.run_id.in_(drawn)).with_for_update(read=True, key_share=True)
+    )
+    rows = [{"run_id": run_id, "points": drawn[run_id], "updated_at_s": now_s} for run_id in sorted(still_there)]
+    if rows:
+        query = insert(sparklines)
+        changed = {name: query.excluded[name] for name in ("points", "updated_at_s")}
+        conn.execute(query.on_conflict_do_update(index_elements=["run_id"], set_=changed), rows)
