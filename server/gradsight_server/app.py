@@ -89,6 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.background = background = Background(database, chores(database, app.state.settings))
     try:
         await hub.start()
+        await asyncio.to_thread(verdicts.start)
         background.start()
         await asyncio.to_thread(verdicts.start)
         app.state.meters.watch(

@@ -133,8 +133,8 @@ def test_a_bad_file_is_one_line_and_the_others_are_diagnosed(tight: str, tmp_pat
     assert capsys.readouterr().out == ""
 
 
-def test_a_run_on_a_server(tmp_path: Path, capsys: Captured) -> None:
-    with running(tmp_path, token="secret") as server:
+def test_a_run_on_a_server(url: str, capsys: Captured) -> None:
+    with running(db=url, token="secret") as server:
         server.client.headers["Authorization"] = "Bearer secret"
         server.put(name="a [bold]b[/bold]", streams={"main": FP16})
         server.send(fp16_goes_wrong())

@@ -5,26 +5,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from gradsight import wire
 from gradsight_server.diagnosis import Column, Context, LayerNorms, RangeFacts, StreamSteps
 from gradsight_server.diagnosis.inputs import Integers
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.figures import display_name
-from gradsight_server.store import layer_blocks
+from gradsight_server.store import layer_blocks, views
 from gradsight_server.store.context import context_of
-from gradsight_server.store.expressions import IS_CLIPPED, IS_SKIPPED, bound_segment, how_many, is_nonfinite
+from gradsight_server.store.distribution import MAX_LEVEL, norm_distribution
+from gradsight_server.store.expressions import bound_segment, segment_parameters
+from gradsight_server.store.extents import AttemptKey
 from gradsight_server.store.models import (
     NEGATIVE_INFINITY,
     POSITIVE_INFINITY,
+    buckets,
     layer_sets,
     nonfinite_shift,
     runs,
     steps,
     streams,
 )
-from gradsight_server.store.norms import shown_segments
+from gradsight_server.store.norms import as_edges
+from gradsight_server.store.prepared import Prepared
+from gradsight_server.store.rollup import Piece
 from gradsight_server.store.views import Segment
 
 MAX_STEPS = 5_000
@@ -38,18 +43,22 @@ MOST_LAYER_VALUES = 2**21
 
 _NUMBERS = (*wire.FLOAT_COLUMNS, "skipped", *wire.INTEGER_COLUMNS)
 _READ = ("step", *_NUMBERS, *wire.TEXT_COLUMNS, "nonfinite")
-_NEWEST = select(*(steps.c[name] for name in _READ)).where(bound_segment(steps)).order_by(steps.c.step.desc())
-_FACTS = select(
-    func.min(steps.c.step),
-    func.max(steps.c.step),
-    func.count(),
-    func.count(steps.c.grad_norm_before_clip),
-    how_many(is_nonfinite("grad_norm_before_clip")),
-    how_many(IS_SKIPPED),
-    how_many(IS_CLIPPED),
-    func.max(steps.c.grad_norm_before_clip),
-    func.min(steps.c.loss_scale),
-).where(bound_segment(steps))
+_NEWEST = Prepared(
+    select(*(steps.c[name] for name in _READ))
+    .where(bound_segment(steps))
+    .order_by(steps.c.step.desc())
+    .limit(bindparam("at_most"))
+)
+_SCALES = Prepared(select(func.min(steps.c.loss_scale)).where(bound_segment(steps)))
+_SCALES_OF_BUCKETS = Prepared(
+    select(func.min(buckets.c.loss_scale_min)).where(
+        buckets.c.run_id == bindparam("of_run"),
+        buckets.c.stream_key == bindparam("of_stream"),
+        buckets.c.attempt_key == bindparam("of_attempt"),
+        buckets.c.level == bindparam("at_level"),
+        buckets.c.bucket.between(bindparam("first_bucket"), bindparam("last_bucket")),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +84,14 @@ def evidence(
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    shown = shown_segments(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
+    asked: dict[str, Any] = {"attempt": attempt, "first_step": first_step, "last_step": last_step}
+    shown = views.show(conn, run_id, stream, **asked)
     rows = _newest_rows(conn, shown)
     columns = list(zip(*rows, strict=True)) or [()] * len(_READ)
     named = dict(zip(_READ, columns, strict=True))
     step = np.array(named["step"], dtype=np.int64)
     found = StreamSteps.of(step, layers=_newest_layers(conn, run_id, shown, step), **_as_columns(named))
-    facts = _range_facts(conn, shown) if len(step) == MAX_STEPS else None
+    facts = _range_facts(conn, run_id, shown, stream=stream, **asked) if len(step) == MAX_STEPS else None
     return Evidence(found, context_of(conn, run_id, stream, shown, step), facts)
 
 
@@ -106,7 +116,7 @@ def streams_with_steps(conn: Connection, run_id: str) -> list[str]:
 def _newest_rows(conn: Connection, shown: Sequence[Segment]) -> list[Any]:
     rows: list[Any] = []
     for segment in reversed(shown):
-        rows += conn.execute(_NEWEST.limit(MAX_STEPS - len(rows)), segment.parameters).all()
+        rows += _NEWEST.rows(conn, segment.parameters | {"at_most": MAX_STEPS - len(rows)})
         if len(rows) == MAX_STEPS:
             break
     return rows[::-1]
@@ -129,54 +139,75 @@ def _as_columns(named: dict[str, tuple[Any, ...]]) -> dict[str, Column | tuple[s
     return found
 
 
-def _range_facts(conn: Connection, shown: Sequence[Segment]) -> RangeFacts:
-    parts = [conn.execute(_FACTS, segment.parameters).one() for segment in shown]
-    first, last, *counts, norms, scales = zip(*(part for part in parts if part[0] is not None), strict=True)
-    num_steps, num_finite, num_nonfinite, num_skipped, num_clipped = (sum(count) for count in counts)
+def _range_facts(conn: Connection, run_id: str, shown: Sequence[Segment], **asked: Any) -> RangeFacts:
+    found = norm_distribution(conn, run_id, **asked)
+    scales = [
+        scale
+        for segment in shown
+        for piece in segment.pieces(MAX_LEVEL)
+        if (scale := _smallest_scale(conn, segment.key, piece)) is not None
+    ]
     return RangeFacts(
-        first_step=min(first),
-        last_step=max(last),
-        num_steps=num_steps,
-        num_finite=num_finite,
-        num_nonfinite=num_nonfinite,
-        num_skipped=num_skipped,
-        num_clipped=num_clipped,
-        largest_norm=max((norm for norm in norms if norm is not None), default=None),
-        smallest_scale=min((scale for scale in scales if scale is not None), default=None),
+        first_step=shown[0].first_step,
+        last_step=shown[-1].last_step,
+        num_steps=found.num_steps,
+        num_finite=found.num_finite,
+        num_nonfinite=found.num_nonfinite,
+        num_skipped=found.num_skipped,
+        num_clipped=found.num_clipped,
+        largest_norm=found.max,
+        smallest_scale=min(scales, default=None),
+        histogram=as_edges(found.histogram),
     )
+
+
+def _smallest_scale(conn: Connection, key: AttemptKey, piece: Piece) -> float | None:
+    if piece.level == 0:
+        found = _SCALES.scalar(conn, segment_parameters(*key, piece.first, piece.last))
+    else:
+        names = ("of_run", "of_stream", "of_attempt", "at_level", "first_bucket", "last_bucket")
+        found = _SCALES_OF_BUCKETS.scalar(conn, dict(zip(names, (*key, *piece), strict=True)))
+    return None if found is None else float(found)
 
 
 def _newest_layers(conn: Connection, run_id: str, shown: Sequence[Segment], step: Integers) -> LayerNorms | None:
     """The newest rows of the set of layers that was recorded last, of the steps that are judged."""
-    if not len(step):
+    rows = _layer_rows(conn, shown, int(step[0])) if len(step) else []
+    if not rows:
         return None
-    first = int(step[0])
-    parts: list[layer_blocks.LayerRows] = []
-    layers_id, wanted = "", 0
-    for segment in reversed(shown):
-        if segment.last_step < first:
-            break
-        low = max(first, segment.first_step)
-        if not parts:
-            newest = layer_blocks.newest(conn, segment.key, low, segment.last_step)
-            if newest is None:
-                continue
-            layers_id, wanted = newest.layers_id, _num_layer_rows(newest.norms.shape[1])
-        missing = wanted - sum(len(part.step) for part in parts)
-        if missing <= 0:
-            break
-        rows = layer_blocks.newest_rows(conn, segment.key, layers_id, low, segment.last_step, missing)
-        parts += [rows] if rows is not None else []
-    if not parts:
-        return None
-    of_set = (layer_sets.c.run_id == run_id, layer_sets.c.layers_id == layers_id)
+    of_set = (layer_sets.c.run_id == run_id, layer_sets.c.layers_id == rows[0].layers_id)
     known = conn.execute(select(layer_sets.c.layers, layer_sets.c.num_layers).where(*of_set)).one()
     names = known.layers or [[f"layer {i}"] for i in range(known.num_layers)]
+    most = _num_layer_rows(known.num_layers)
     return LayerNorms(
-        np.concatenate([part.step for part in reversed(parts)]),
+        np.concatenate([part.step for part in reversed(rows)])[-most:],
         tuple(display_name(layer) for layer in names),
-        np.concatenate([part.norms for part in reversed(parts)]),
+        np.concatenate([part.norms for part in reversed(rows)])[-most:],
     )
+
+
+def _layer_rows(conn: Connection, shown: Sequence[Segment], first_step: int) -> list[layer_blocks.LayerRows]:
+    """Rows of the set of layers that was recorded last, the newest first: about as many as their width allows."""
+    found: list[layer_blocks.LayerRows] = []
+    wanted = MAX_LAYER_ROWS
+    for segment in reversed(shown):
+        last = segment.last_step
+        while wanted > 0 and last >= max(segment.first_step, first_step):
+            newest = layer_blocks.newest(conn, segment.key, max(segment.first_step, first_step), last)
+            if newest is None or (found and newest.layers_id != found[0].layers_id):
+                break
+            if not found:
+                wanted = _num_layer_rows(newest.norms.shape[1])
+            first = max(segment.first_step, first_step, int(newest.step[-1]) - wanted + 1)
+            parts = [
+                part
+                for part in layer_blocks.read(conn, segment.key, first, int(newest.step[-1]))
+                if part.layers_id == newest.layers_id
+            ]
+            found += reversed(parts)
+            wanted -= sum(len(part.step) for part in parts)
+            last = first - 1
+    return found
 
 
 def _num_layer_rows(num_layers: int) -> int:

@@ -200,22 +200,6 @@ def newest(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -
     return best
 
 
-def newest_rows(
-    conn: Connection, key: AttemptKey, layers_id: str, first_step: int, last_step: int, at_most: int
-) -> LayerRows | None:
-    """The last rows of this set of layers between two steps, by rising step; None where there is none."""
-    asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS)
-    blocks: list[tuple[int, _Block]] = []
-    for chunk in _READ_NEWEST_FIRST.chunks(conn, asked, lambda _: 8):
-        blocks += [(block, _Block(*rest)) for block, _, of_layers, _, *rest in chunk if of_layers == layers_id]
-        if sum(block.present.bit_count() for _, block in blocks[1:]) >= at_most:  # the last one may be cut
-            break
-    if not blocks:
-        return None
-    found = _rows(layers_id, blocks[::-1], first_step, last_step)
-    return LayerRows(layers_id, found.step[-at_most:], found.norms[-at_most:]) if len(found.step) else None
-
-
 def num_rows(conn: Connection, key: AttemptKey, first_step: int, last_step: int, at_most: int) -> int:
     """How many steps of rank 0 between these two have a row; not counted far beyond `at_most`."""
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS) | {"at_most": at_most + 3}

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from gradsight_server.store import attempts, statements, ticks
+from gradsight_server.store import attempts, statements
 from gradsight_server.store.models import runs, streams
+from gradsight_server.store.pending import pending_of
 
 EVENT_KIND = "verdict"
 
@@ -60,7 +61,7 @@ def keep_verdict(
         return False
     conn.execute(update(runs).where(runs.c.run_id == run_id).values(verdict=after.verdict, severity=after.severity))
     _write_events(conn, run_id, news, now_s)
-    ticks.append(conn, [ticks.News(run_id, "run", now_s=now_s)])
+    pending_of(conn).tell(run_id, "run", now_s=now_s)
     return True
 
 

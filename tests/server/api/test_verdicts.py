@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ OTHERS = [uuid.UUID(int=i).hex for i in range(1, 4)]
 
 
 @pytest.fixture
-def server_of_one_run(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path) as server:
+def server_of_one_run(url: str) -> Iterator[Running]:
+    with running(db=url) as server:
         server.put(streams={"main": ADAM})
         yield server
 
@@ -101,22 +100,22 @@ def test_unhealthy_runs_come_first(server_of_one_run: Running) -> None:
     assert told(server, OTHERS[1]) == [("the model itself became NaN", 399)]
 
 
-def test_what_came_while_no_server_was_there_is_judged_at_the_next_start(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_what_came_while_no_server_was_there_is_judged_at_the_next_start(url: str) -> None:
+    with running(db=url) as server:
         server.app.state.verdicts.close()
         server.put()
         server.send(too_tight())
         assert verdict(server) is None
-    with running(tmp_path) as server:
+    with running(db=url) as server:
         wait_until(lambda: is_judged(server, "too_tight"))
 
 
-def test_two_servers_that_judge_one_run_tell_it_once(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_two_servers_that_judge_one_run_tell_it_once(url: str) -> None:
+    with running(db=url) as server:
         server.app.state.verdicts.close()
         server.put()
         server.send(too_tight())
-        databases = [Database(f"sqlite:///{tmp_path / 'gradsight.db'}") for _ in range(2)]
+        databases = [Database(url) for _ in range(2)]
         keepers = [VerdictKeeper(database) for database in databases]
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda keeper: keeper.start(), keepers))
