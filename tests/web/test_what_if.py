@@ -5,7 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.kit import SentRun, Served, call_of, send_too_tight, wait_for_charts, wait_until
+from tests.web.conftest import Complaints
+from tests.web.kit import WITHOUT_LAYERS, SentRun, Served, call_of, send_too_tight, wait_for_charts, wait_until
 
 CHARTS = ["norm", "clip_fraction", "clip_coef", "loss"]
 FRAMES = """() => [".chart-plot", ".histogram-plot"].map((name) => {
@@ -113,6 +114,28 @@ def test_live_steps_move_the_share_of_clipped_steps(open_page: Page, tight: Sent
     expect(open_page.locator("connection-status")).to_have_text("Live")
     tight.send(range(200, 210), grad_norm_before_clip=[0.5] * 10, layers=None, layer_step=None, layer_norms=None)
     expect(share).to_have_text("90\u00a0%")
+
+
+def test_where_clipping_is_off_the_line_stands_at_a_suggestion(page: Page, served: Served) -> None:
+    run = served.put(name="off", streams={"main": {"policy": None}})
+    norms = [1.0 + step % 10 for step in range(200)]
+    run.send(range(200), grad_norm_before_clip=norms, max_norm=None, clip_coef=None, **WITHOUT_LAYERS)
+    page.goto(run.url)
+    expect(_line(page)).to_have_attribute("data-trial", "true")
+    expect(page.locator("what-if-panel strong").first).to_have_text(re.compile(r"^(9\.\d|1\d|20)\u00a0%"))
+    expect(page.get_by_role("button", name=re.compile("^Back"))).to_be_hidden()
+
+
+def test_the_line_can_be_used_while_the_histogram_is_missing(
+    page: Page, tight: SentRun, complaints: Complaints
+) -> None:
+    page.route("**/figures/histogram?*", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
+    page.goto(tight.url)
+    wait_for_charts(page, CHARTS)
+    _line(page).press("ArrowUp")
+    expect(page.locator("what-if-panel strong").first).to_have_text("100\u00a0%")
+    expect(_line(page)).to_have_attribute("aria-valuenow", "1.02")
+    complaints.clear()
 
 
 def test_a_run_without_norms_has_no_what_if(page: Page, served: Served) -> None:

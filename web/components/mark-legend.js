@@ -23,12 +23,13 @@ export class MarkLegend extends HTMLElement {
     const hasRate = isDrawn(figures.get("loss"), "lr");
     const has = (/** @type {Role} */ role) => norm?.traces.some((trace) => trace.role === role && trace.x.length > 0) ?? false;
     const bucket = norm && norm.bucket_steps > 1 ? norm.bucket_steps : 0;
+    const hasThreshold = isDrawn(norm, "threshold");
     const hasHeadroom = isDrawn(figures.get("loss_scale"), "headroom");
     const hasDominant = isDrawn(figures.get("layers"), "dominant");
     const marks = /** @type {const} */ (["clipped", "spike", "skipped", "nonfinite"]).filter(has);
     const clipped = norm?.traces.find((trace) => trace.role === "clipped");
     const dense = clipped !== undefined && areDense(clipped, steps);
-    const shown = JSON.stringify([bucket, has("threshold"), marks, dense, hasRate, hasHeadroom, hasDominant]);
+    const shown = JSON.stringify([bucket, hasThreshold, marks, dense, hasRate, hasHeadroom, hasDominant]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.setAttribute("role", "list");
@@ -36,7 +37,7 @@ export class MarkLegend extends HTMLElement {
     this.replaceChildren(
       item("line series", bucket ? t("norm.mean") : t("norm.exact")),
       ...(bucket ? [item("band", t("norm.range", { bucket: integer(bucket) }))] : []),
-      ...(has("threshold") ? [item("line threshold", t("norm.threshold"))] : []),
+      ...(hasThreshold ? [item("line threshold", t("norm.threshold"))] : []),
       ...(hasRate ? [item("line lr", t("loss.lr"))] : []),
       ...(hasHeadroom ? [item("line lr", t("loss_scale.headroom"))] : []),
       ...(hasDominant ? [item("line dominant", t("layers.dominant"))] : []),

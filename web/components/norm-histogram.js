@@ -33,15 +33,15 @@ export class NormHistogram extends HTMLElement {
    * @param {import("../lib/what-if-model.js").WhatIfModel} whatIf
    */
   draw(Plotly, scale, whatIf) {
-    const { histogram, line, trial, inForce, share, recommended } = whatIf;
+    const { histogram, line, isTrial, inForce, share, recommended } = whatIf;
+    this.classList.toggle("is-empty", !histogram);
     if (!histogram || !this.#plot.clientWidth) return;
     const style = getComputedStyle(this);
     const margin = { left: parseFloat(style.getPropertyValue("--histogram-left")), right: 0, top: TOP_PX, bottom: BOTTOM_PX };
     const height = this.#plot.clientHeight;
-    drawHistogram(Plotly, this.#plot, histogram, { width: this.#plot.clientWidth, height, margin }, scale, { line, trial, inForce });
+    drawHistogram(Plotly, this.#plot, histogram, { width: this.#plot.clientWidth, height, margin }, scale, { line, trial: isTrial ? line : null, inForce });
     const inside = height - TOP_PX - BOTTOM_PX;
     const topOf = (/** @type {number} */ value) => TOP_PX + (1 - Math.min(1, Math.max(0, heightOf(scale, value)))) * inside;
-    this.dataset.trial = String(trial !== null);
     this.#showShares(line === null ? null : topOf(line), share, inside);
     this.#recommended.hidden = !recommended;
     if (recommended) {

@@ -112,11 +112,10 @@ export class RunPage extends HTMLElement {
     let drawn = null;
     let frame = 0;
     const show = () => {
-      const isThere = Boolean(drawn?.scale && whatIf.histogram);
-      this.#line.hidden = !isThere;
-      this.#histogram.hidden = this.#whatIf.hidden = whatIf.isRead && !whatIf.histogram;
+      this.#histogram.hidden = this.#whatIf.hidden = this.#line.hidden = whatIf.isWithout;
       this.#whatIf.show(whatIf);
-      if (!isThere || !drawn?.scale || !drawn.Plotly) return;
+      if (!drawn?.scale || !drawn.Plotly) this.#line.hidden = true;
+      if (!drawn?.scale || !drawn.Plotly || whatIf.isWithout) return;
       this.#line.place(drawn.scale, drawn.box, whatIf);
       this.#histogram.draw(drawn.Plotly, drawn.scale, whatIf);
     };

@@ -48,7 +48,7 @@ export class ThresholdLine extends HTMLElement {
    * @param {{top: number, height: number}} box of its curves, in pixels of the parent
    * @param {import("../lib/what-if-model.js").WhatIfModel} whatIf
    */
-  place(scale, box, { line, trial, share }) {
+  place(scale, box, { line, isTrial, share }) {
     this.hidden = line === null;
     if (line === null) return;
     this.#scale = scale;
@@ -57,7 +57,7 @@ export class ThresholdLine extends HTMLElement {
     const height = heightOf(scale, line);
     const top = box.top + (1 - Math.min(1, Math.max(0, height))) * box.height;
     this.style.transform = `translateY(${Math.round(top * 2) / 2}px)`;
-    this.dataset.trial = String(trial !== null);
+    this.dataset.trial = String(isTrial);
     this.dataset.beyond = String(height > 1 || height < 0);
     setText(this.#value, maxNorm(line));
     const [low, high] = scale.range;

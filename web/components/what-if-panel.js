@@ -38,7 +38,7 @@ export class WhatIfPanel extends HTMLElement {
   /** @param {import("../lib/what-if-model.js").WhatIfModel} model */
   show(model) {
     this.#model = model;
-    const { trial, line, inForce, recommended, answers, share } = model;
+    const { trial, line, inForce, isTrial, recommended, answers, answer, share } = model;
     if (document.activeElement !== this.#field || Number(this.#field.value) !== trial) this.#field.value = line === null ? "" : String(Number(line.toPrecision(3)));
     this.#reset.hidden = trial === null;
     setText(this.#reset, inForce === null ? t("whatif.reset") : t("whatif.reset.to", { threshold: maxNorm(inForce) }));
@@ -48,9 +48,9 @@ export class WhatIfPanel extends HTMLElement {
       setText(this.#recommended, t("whatif.recommended", { range }));
       this.#recommended.title = t("whatif.recommended.why");
     }
-    this.dataset.trial = String(trial !== null);
+    this.dataset.trial = String(isTrial);
     /** @type {HTMLElement} */ (this.#bar.firstChild).style.width = `${100 * (share ?? 0)}%`;
-    this.#showAnswer(trial === null ? answers.inForce : answers.trial, trial === null ? null : (answers.inForce?.value ?? null));
+    this.#showAnswer(answer, isTrial ? (answers.inForce?.value ?? null) : null);
   }
 
   /** @param {import("../lib/what-if-model.js").Answer | null} answer @param {WhatIf | null} now */
@@ -70,7 +70,8 @@ export class WhatIfPanel extends HTMLElement {
       else this.#spikes.replaceChildren(t("whatif.spikes.none"));
     }
     const replayed = value ? t("whatif.notes.of", { count: integer(value.num_finite) }) : t("whatif.notes");
-    setText(this.#notes, [replayed, ...(value?.notes.slice(1) ?? [])].join(" "));
+    const whose = answer && /\(.*\(/.test(answer.clip) ? [t("whatif.notes.own")] : [];
+    setText(this.#notes, [...whose, replayed, ...(value?.notes.slice(1) ?? [])].join(" "));
   }
 
   #typed() {

@@ -86,6 +86,7 @@ export const verdictTexts = {
   "whatif.caught": "{clipped} of {all}",
   "whatif.now": " (now {value})",
   "whatif.notes": "Replayed on recorded norms; later norms would differ.",
+  "whatif.notes.own": "This is the run’s own moving threshold, here at its newest value.",
   "whatif.notes.of": "Replayed on {count} recorded norms; later norms would differ.",
   "whatif.error": "No answer: {reason}",
   "histogram.label": "Histogram of {count} gradient norms",

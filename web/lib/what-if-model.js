@@ -15,8 +15,6 @@ const READ_AGAIN_MS = 10_000;
 export class WhatIfModel extends EventTarget {
   /** @type {import("./histogram.js").Histogram | null} */
   histogram = null;
-  /** Whether it is known that there are norms, or none. */
-  isRead = false;
   /** The threshold that is tried; null shows the one in force. @type {number | null} */
   trial = null;
   /** About the threshold in force and about the one that is tried. @type {{inForce: Answer | null, trial: Answer | null}} */
@@ -33,6 +31,7 @@ export class WhatIfModel extends EventTarget {
   /** What the histogram and the answers on hand were read for. */
   #shown = "";
   #numSteps = 0;
+  #isRead = false;
   #isOutgrown = false;
 
   /** @param {import("./run-model.js").RunModel} run @param {import("./verdict-model.js").VerdictModel} verdicts */
@@ -53,8 +52,15 @@ export class WhatIfModel extends EventTarget {
     });
     for (const what of ["figures", "facts", "view"]) this.#run.addEventListener(what, () => this.#consider(), { signal });
     this.#run.addEventListener("tick", (event) => this.#heardTick(/** @type {CustomEvent<{position: number, tick: Tick}>} */ (event).detail), { signal });
+    this.#verdicts.addEventListener("diagnosis", () => this.#askTrialSoon(), { signal });
     document.addEventListener("visibilitychange", () => this.#consider(), { signal });
     this.#consider();
+  }
+
+  /** Whether there are no norms to speak of, as far as is known. */
+  get isWithout() {
+    const { figures, figureProblems } = this.#run;
+    return this.#isRead ? !this.histogram : !figures.has("norm") && figureProblems.has("norm");
   }
 
   /** The threshold in force at the newest step. */
@@ -69,16 +75,34 @@ export class WhatIfModel extends EventTarget {
     return isWhole ? (this.#verdicts.diagnosis?.clipping.recommended_max_norm ?? null) : (this.histogram?.recommended ?? null);
   }
 
-  /** Where the line stands: at the threshold that is tried, in force, recommended, or one that clips a tenth. */
+  /** Where the line stands: at the threshold that is tried or in force. */
   get line() {
+    return this.trial ?? this.inForce ?? this.#suggested;
+  }
+
+  /** Where nothing is in force: in the recommended range, or where a tenth is above. */
+  get #suggested() {
     const { recommended, histogram } = this;
-    return this.trial ?? this.inForce ?? (recommended ? Math.sqrt(recommended.low * recommended.high) : histogram && quantile(histogram, 0.9));
+    if (recommended) return short(Math.sqrt(recommended.low * recommended.high));
+    return histogram && short(quantile(histogram, 0.9));
+  }
+
+  /** Whether the line stands elsewhere than the threshold in force. */
+  get isTrial() {
+    return this.trial !== null || this.inForce === null;
+  }
+
+  /** What the server says of the line, null until it has answered. */
+  get answer() {
+    const { trial, inForce } = this.answers;
+    if (!this.isTrial) return inForce;
+    return trial?.clip === String(this.line) ? trial : null;
   }
 
   /** The share of norms above the line: by the server, or until it has answered by the histogram. */
   get share() {
     const { line, histogram } = this;
-    const told = (this.trial === null ? this.answers.inForce : this.answers.trial)?.value?.clip_fraction;
+    const told = this.answer?.value?.clip_fraction;
     if (told !== undefined && told !== null) return told;
     return line === null || !histogram ? null : shareAbove(histogram, line);
   }
@@ -87,11 +111,14 @@ export class WhatIfModel extends EventTarget {
   try(threshold) {
     if (threshold === this.trial) return;
     this.trial = threshold;
-    this.answers.trial = null;
     this.dispatchEvent(new Event("trial"));
-    clearTimeout(this.#restTimer);
     this.#asking.abort();
-    if (threshold !== null) this.#restTimer = window.setTimeout(() => this.#askTrial(), REST_MS);
+    this.#askTrialSoon();
+  }
+
+  #askTrialSoon() {
+    clearTimeout(this.#restTimer);
+    if (this.isTrial && !this.answer) this.#restTimer = window.setTimeout(() => this.#askTrial(), REST_MS);
   }
 
   /** Another stream or range is read at once; while steps come in, the answers are asked for again now and then. */
@@ -103,6 +130,7 @@ export class WhatIfModel extends EventTarget {
     if (shown !== this.#shown) {
       this.#shown = shown;
       this.histogram = null;
+      this.#isRead = false;
       this.answers = { inForce: null, trial: null };
       this.#read();
     } else if (facts.num_steps !== this.#numSteps && !this.#timer) {
@@ -135,13 +163,14 @@ export class WhatIfModel extends EventTarget {
       const figure = await getFigure(this.#run.runId, "histogram", { stream, attempt, ...this.#range }, signal);
       if (signal.aborted) return;
       this.histogram = decodeHistogram(figure);
+      this.#isRead = true;
       this.#isOutgrown = false;
     } catch {
       if (signal.aborted) return;
-      // The charts say that the server does not answer; here nothing is shown until it does.
-      this.histogram = null;
+      // The charts say that the server does not answer; the line can be used without.
+      this.#timer ||= window.setTimeout(() => this.#readAgain(), READ_AGAIN_MS);
     }
-    this.isRead = true;
+    this.#askTrialSoon();
     this.dispatchEvent(new Event("histogram"));
   }
 
@@ -171,12 +200,12 @@ export class WhatIfModel extends EventTarget {
   }
 
   async #askTrial() {
-    const { trial } = this;
-    if (trial === null) return;
+    const { line } = this;
+    if (!this.isTrial || line === null) return;
     this.#asking.abort();
     this.#asking = new AbortController();
-    const answer = await this.#ask(String(trial), this.#asking.signal);
-    if (!answer || trial !== this.trial) return;
+    const answer = await this.#ask(String(line), this.#asking.signal);
+    if (!answer) return;
     this.answers.trial = answer;
     this.dispatchEvent(new Event("answers"));
   }
@@ -192,4 +221,9 @@ export class WhatIfModel extends EventTarget {
       return { clip, value: null, problem: error instanceof Error ? error.message : String(error) };
     }
   }
+}
+
+/** @param {number} value three digits are as many as a person will type */
+function short(value) {
+  return Number(value.toPrecision(3));
 }
