@@ -31,6 +31,15 @@ class ServerProcess:
         found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE))
         return (int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024) if len(found) == 2 else None
 
+    def cpu_s(self) -> float | None:
+        """Processor time it has used; None where the system does not say."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return None
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def running_server(db: str, folder: Path) -> Iterator[ServerProcess]:

@@ -137,7 +137,9 @@ def run(engine: Engine, load: Load, num_layers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gradsight-") as folder, new_database(engine, Path(folder)) as db:
         empty_bytes = num_bytes(db)
         with running_server(db, Path(folder)) as server:
+            cpu_before_s = server.cpu_s()
             outcome = measure(server, load, num_layers, "ab")
+            cpu_after_s = server.cpu_s()
             memory = server.memory_mb()
         used_bytes = num_bytes(db) - empty_bytes
     return {
@@ -145,6 +147,7 @@ def run(engine: Engine, load: Load, num_layers: int) -> dict[str, Any]:
         "connections": load.connections,
         "num_layers": num_layers,
         "values_per_s": round(outcome.values_per_s),
+        "values_per_cpu_s": _per(outcome.num_values, cpu_before_s, cpu_after_s),
         "batches_per_s": round(outcome.batches_per_s, 1),
         "p50_ms": round(outcome.p50_ms, 2),
         "p99_ms": round(outcome.p99_ms, 2),
@@ -152,6 +155,13 @@ def run(engine: Engine, load: Load, num_layers: int) -> dict[str, Any]:
         "server_mb": round(memory[0]) if memory else None,
         "server_peak_mb": round(memory[1]) if memory else None,
     }
+
+
+def _per(num_values: int, before_s: float | None, after_s: float | None) -> int | None:
+    """What the server would take in with a processor of its own: tells the same on a busy machine."""
+    if before_s is None or after_s is None or after_s <= before_s:
+        return None
+    return round(num_values / (after_s - before_s))
 
 
 def main() -> None:
@@ -167,12 +177,16 @@ def main() -> None:
         Load(steps_per_batch=2, connections=8, num_steps=options.steps // 16),
     ]
     rows = []
-    print(f"{'steps/batch':>11} {'conns':>5} {'M values/s':>10} {'batches/s':>9} {'p50 ms':>7} {'p99 ms':>7}", end=" ")
+    print(
+        f"{'steps/batch':>11} {'conns':>5} {'M values/s':>10} {'/ CPU s':>7} {'batches/s':>9} {'p50 ms':>7} {'p99':>7}",
+        end=" ",
+    )
     print(f"{'bytes/value':>11} {'server MB':>9}")
     for load in loads:
         row = run(options.engine, load, options.layers)
         rows.append(row)
         print(f"{row['steps_per_batch']:>11} {row['connections']:>5} {row['values_per_s'] / 1e6:>10.2f}", end=" ")
+        print(f"{(row['values_per_cpu_s'] or 0) / 1e6:>7.2f}", end=" ")
         print(f"{row['batches_per_s']:>9.0f} {row['p50_ms']:>7.2f} {row['p99_ms']:>7.2f}", end=" ")
         print(f"{row['bytes_per_value']:>11.2f} {row['server_mb'] or 0:>9}", flush=True)
     print(json.dumps({"benchmark": "ingest", "engine": options.engine, "loads": rows}))

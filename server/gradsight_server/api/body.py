@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from email.message import Message
+from functools import lru_cache
 from typing import TypeVar
 
 import anyio
@@ -54,16 +55,21 @@ def _heavy() -> anyio.CapacityLimiter:
 
 def _content_type(request: Request) -> str:
     given = request.headers.get("content-type", "")
-    message = Message()
-    message["content-type"] = given or "none"
-    kind = message.get_content_type() if given else ""
-    charset = str(message.get_param("charset", "utf-8")).lower()
+    kind, charset = _parsed(given)
     if kind not in (wire.CONTENT_TYPE_JSON, wire.CONTENT_TYPE_MSGPACK) or charset not in ("utf-8", "utf8"):
         raise UnsupportedMediaTypeError(
             f"Content-Type must be {wire.CONTENT_TYPE_JSON} or {wire.CONTENT_TYPE_MSGPACK} (curl: --json), "
             f"got {given or 'none'!r}."
         )
     return kind
+
+
+@lru_cache(maxsize=64)
+def _parsed(given: str) -> tuple[str, str]:
+    """Type and charset of a Content-Type; clients send the same again and again."""
+    message = Message()
+    message["content-type"] = given or "none"
+    return message.get_content_type() if given else "", str(message.get_param("charset", "utf-8")).lower()
 
 
 async def read_body(request: Request) -> tuple[bytes, int]:

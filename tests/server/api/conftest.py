@@ -18,7 +18,7 @@ def server(new_database: NewDatabase) -> Iterator[Running]:
 @pytest.fixture
 def run_server(server: Running) -> Iterator[Running]:
     """The same with one run that has no steps yet."""
-    # A long run of the test before goes in slices, and until it is gone there is no other of its name.
+    # What the test before left of a large run is deleted behind its back, and until then the id is taken.
     wait_until(lambda: server.client.put(f"/api/v1/runs/{RUN}").status_code == 200)
     yield server
     server.client.delete(f"/api/v1/runs/{RUN}")
