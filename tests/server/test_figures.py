@@ -340,6 +340,7 @@ def test_the_histogram_is_split_at_the_threshold() -> None:
 
 def test_a_bin_that_holds_the_threshold_is_cut() -> None:
     figure = histogram([1.5] * 4, max_norm=2.0**0.5)
+    assert type(trace(figure, "above")["share"]) is float, "what the encoder takes"
     assert trace(figure, "above")["share"] == pytest.approx(0.5)
     assert points(figure, "below")[-1] == (0.0, 2.0**0.5)
     assert points(figure, "above")[0] == (0.0, 2.0**0.5)

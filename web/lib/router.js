@@ -19,12 +19,18 @@ export function runPath(runId) {
  * @param {(route: Route) => void} show
  */
 export function start(show) {
-  addEventListener("popstate", () => show(routeOf(location.pathname)));
+  let shown = location.pathname;
+  addEventListener("popstate", () => {
+    if (location.pathname === shown && location.hash) return; // a jump within the page, to the content say
+    shown = location.pathname;
+    show(routeOf(location.pathname));
+  });
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (!link || !isPlainClick(event) || !staysHere(link)) return;
     event.preventDefault();
     history.pushState(null, "", link.href);
+    shown = location.pathname;
     scrollTo(0, 0);
     show(routeOf(location.pathname));
   });

@@ -1,5 +1,6 @@
 """How the norms of a range are distributed, along the axis of the norm chart, with the threshold through them."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def _share_above(histogram: Histogram, max_norm: float) -> float:
     inside = np.flatnonzero((low < max_norm) & (max_norm < high))
     if len(inside):
         a, b = float(low[inside[0]]), float(high[inside[0]])
-        above += float(histogram.counts[inside[0]]) * (np.log(b / max_norm) / np.log(b / a) if a > 0 else 0.0)
+        above += float(histogram.counts[inside[0]]) * (math.log(b / max_norm) / math.log(b / a) if a > 0 else 0.0)
     return above / float(histogram.counts.sum())
 
 
