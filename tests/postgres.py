@@ -109,6 +109,7 @@ def running_cluster() -> Iterator[Cluster]:
     flags = [f"-c{name}={value}" for name, value in (SETTINGS | {"unix_socket_directories": str(folder)}).items()]
     serve = [str(binaries / "postgres"), "-D", str(folder / "data"), *flags]
     command = ["/bin/sh", "-c", WATCHED, "sh", str(folder), *serve]
+    options["start_new_session"] = True  # else what kills the tests' process group kills who would clear up
     with subprocess.Popen(command, stdin=subprocess.PIPE, **options) as process:  # type: ignore[call-overload]
         cluster = Cluster(folder)
         cluster.wait_until_ready()
