@@ -91,7 +91,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await hub.start()
         await asyncio.to_thread(verdicts.start)
         background.start()
-        await asyncio.to_thread(verdicts.start)
         app.state.meters.watch(
             queue_depth=lambda: database.queue_depth,
             subscribers=lambda: hub.num_subscribers,

@@ -49,6 +49,7 @@ class VerdictKeeper:
 
     def start(self) -> None:
         """Begins with the runs that trained last: somebody must judge what came while no server was there."""
+        assert self._thread is None, "started twice"
         with self._database.reading() as conn:
             for run_id in newest_runs(conn, limit=NUM_AT_START):
                 self.note(run_id)
@@ -67,7 +68,7 @@ class VerdictKeeper:
         """Ends the thread; a run that still waits is judged at the next start."""
         self._closing.set()
         with self._changed:
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
