@@ -180,7 +180,7 @@ def test_as_a_process_it_works_without_torch_and_in_ascii(tight: str, tmp_path: 
 def test_it_fits_the_terminal(width: int, tight: str, capsys: Captured) -> None:
     run(tight, "--json")
     diagnosis = json.loads(capsys.readouterr().out)
-    console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
+    console = Console(width=width, height=50, record=True, force_terminal=True, file=io.StringIO())
     show(console, "x", diagnosis, np.ones(10))
     assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= width
 
