@@ -235,6 +235,8 @@ class Sender:
         self._backoff_s = 0.0
         self._last_contact = monotonic()
         self._stream: str | None = None
+        self._report = Report()
+        self._num_damaged = 0
         self._sweep = self._new_sweep()
 
     def work(self) -> None:
@@ -256,6 +258,7 @@ class Sender:
                     self._deliver(frame)
                 self._exporter._spool.acknowledge(position)
                 frames, position = self._exporter._spool.read(MAX_READ_BYTES)
+            self._count_damaged(self._exporter._spool.num_damaged + self._report.num_damaged)
             if monotonic() - self._last_contact > HEARTBEAT_AFTER_S:
                 self._deliver(self._heartbeat())
             self._sweep_a_little()
@@ -317,7 +320,13 @@ class Sender:
 
     def _new_sweep(self) -> Iterator[None]:
         """Sends what earlier processes have left, a message at a time."""
-        return sending_spooled(self._exporter._spool_dir, self._transport, Report())
+        return sending_spooled(self._exporter._spool_dir, self._transport, self._report)
+
+    def _count_damaged(self, num_damaged: int) -> None:
+        """Stretches of this spool or of earlier processes' that cannot be read: how many steps nobody knows."""
+        if num_damaged > self._num_damaged:
+            self._exporter.count_dropped("spool_damaged", num_damaged - self._num_damaged)
+            self._num_damaged = num_damaged
 
     def _sweep_a_little(self) -> None:
         """Send some of what earlier processes have left in this spool, between this run's own batches."""

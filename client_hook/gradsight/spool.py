@@ -38,6 +38,7 @@ class Position(NamedTuple):
 
     segment: Path | None
     offset: int
+    num_damaged: int = 0  # stretches on the way there that could not be read back
 
 
 class Writer:
@@ -141,9 +142,9 @@ class Writer:
             while self._segments:
                 path, size = self._segments[0]
                 found = read_frames(path, self._offset, max_bytes, size)
-                self.num_damaged += found.num_damaged
                 if found.frames:
-                    return found.frames, Position(path, found.offset)
+                    return found.frames, Position(path, found.offset, found.num_damaged)
+                self.num_damaged += found.num_damaged
                 self._offset = size
                 if len(self._segments) == 1:
                     break
@@ -160,6 +161,7 @@ class Writer:
                     self._leave_memory()
             elif self._segments and self._segments[0][0] == position.segment:
                 self._offset = max(self._offset, position.offset)
+                self.num_damaged += position.num_damaged
                 whole = self._offset >= self._segments[0][1]
                 if whole and (len(self._segments) > 1 or self._offset > ROTATE_BYTES):
                     self._drop_first_segment()

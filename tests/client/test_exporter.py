@@ -13,8 +13,9 @@ from gradsight import exporter as exporter_module
 from gradsight import wire
 from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError, WireError
 from gradsight.exporter import Exporter
-from gradsight.frames import read_frames
+from gradsight.frames import Frame, read_frames
 from gradsight.rows import Attempt, LayerSet, StepRow
+from gradsight.spool import Writer
 from gradsight.transport import MemoryTransport
 
 
@@ -253,3 +254,36 @@ def test_what_a_server_refuses_is_kept_to_look_at(
     wait_until(lambda: "refused" in exporter.dropped)
     (kept,) = tmp_path.glob("refused/*.frames")
     assert len(read_frames(kept, 0, 1 << 20).frames) == 1
+
+
+def test_damage_in_an_earlier_spool_is_counted_not_passed_over_in_silence(tmp_path: Path) -> None:
+    down = MoodyTransport(mood=ServerUnreachableError("down"))
+    earlier = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: down)
+    log(earlier, range(5))
+    earlier.close(timeout_s=1.0)
+    (segment,) = tmp_path.glob("spool/*/*/*.seg")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+    up = MoodyTransport()
+    later = Exporter("c" * 32, Attempt("d" * 32, 2.0, 0), tmp_path, lambda: up)
+    later.describe(wire.RunRecord(name="later"))
+    wait_until(lambda: later.dropped == {"spool_damaged": 1})
+    assert later.close(timeout_s=5.0)
+
+
+def test_damage_is_counted_once_however_often_it_is_read(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "spool" / "run" / "one")
+    for number in range(3):
+        writer.append(Frame("batch", "0" * 32, "main", 1, bytes([number] * 20)))
+    (segment,) = tmp_path.glob("spool/*/*/*.seg")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+    for _ in range(3):  # a server that is down has it read again and again
+        frames, position = writer.read(1 << 20)
+    assert [frame.body[0] for frame in frames] == [0, 2]
+    assert writer.num_damaged == 0
+    writer.acknowledge(position)
+    assert writer.num_damaged == 1
+    writer.close()
