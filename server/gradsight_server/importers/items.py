@@ -1,0 +1,97 @@
+"""What the reader of a format gives, item by item, in the order of the log. A format says what stands there; what it
+means for a run (attempts, ranks, steps without a number, thresholds) is worked out from the items in one place."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Stage = Literal["before_clip", "after_clip", "unknown"]
+
+
+@dataclass(slots=True)
+class Point:
+    """What one place in a log says of one optimizer step. Nothing is made up: what isn't there is left out."""
+
+    line: int
+    """Line number from 1; in files without lines the number of the record."""
+    step: float | None
+    """As the log counts; None where it does not say: the step after the one before, in this stream and rank."""
+    values: dict[str, float] = field(default_factory=dict)
+    """By our own column names (`wire.FLOAT_COLUMNS`, `skipped` as 0.0 or 1.0, `num_nonfinite_layers`). NaN and Inf are
+    themselves."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Whatever else has a number, by the log's own name: a validation loss say."""
+    stream: str = "main"
+    rank: int = 0
+    epoch: float | None = None
+    wall_time_s: float | None = None
+    skip_reason: str | None = None
+    first_nonfinite_layer: str | None = None
+    layer_norms: dict[str, float] = field(default_factory=dict)
+    """Norm before clipping by layer, where the log has them."""
+
+
+@dataclass(slots=True)
+class Setting:
+    """A line of the log's configuration that matters to a diagnosis.
+
+    Names: `max_norm` (0 or None: clipping is off), `clip_value`, `policy` (its text form), `precision` ("fp32", "bf16",
+    "fp16"), `scaler` (its text form), `loss_scale`, `growth_interval`, `optimizer` (its class), `lr`, `total_steps`,
+    `world_size`, `run_name`, `accumulation_steps`.
+    """
+
+    line: int
+    name: str
+    value: float | str | None
+    source: str
+    """What it is called there: `clip_grad`, `gradient_clipping`."""
+    stream: str | None = None
+    """None: of all streams."""
+
+
+@dataclass(slots=True)
+class Meaning:
+    """What the numbers of a column are, where it is not one exact value of one step, unscaled and before clipping."""
+
+    column: str
+    source: str
+    """The log's own name for it."""
+    stage: Stage = "before_clip"
+    is_scaled: bool = False
+    """Still multiplied by the loss scale."""
+    averaged_over_steps: float | None = None
+    """A mean over so many steps; NaN where over a window of unknown length. None: one step."""
+    is_per_epoch: bool = False
+    significant_digits: int | None = None
+    """Rounded to so many; None: as exact as printed floats are."""
+    remark: str = ""
+    """A plain English sentence for what the fields above cannot say."""
+
+
+@dataclass(slots=True)
+class Happened:
+    """Something the log tells in words that a person will want to see on the chart."""
+
+    line: int
+    kind: str
+    message: str
+    step: float | None = None
+    stream: str = "main"
+
+
+@dataclass(slots=True)
+class Restart:
+    """From here on another launch writes: a banner, a configuration printed again. The steps tell whether it resumes."""
+
+    line: int
+    why: str
+
+
+@dataclass(slots=True)
+class Unread:
+    """A line that should have been a point and could not be read."""
+
+    line: int
+    why: str
+
+
+Item = Point | Setting | Meaning | Happened | Restart | Unread
