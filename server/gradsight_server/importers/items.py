@@ -80,7 +80,7 @@ class Happened:
 
 @dataclass(slots=True)
 class Restart:
-    """From here on another launch writes: a banner, a configuration printed again. The steps tell whether it resumes."""
+    """From here on another launch writes: a banner, a configuration again. The steps tell whether it resumes."""
 
     line: int
     why: str
