@@ -1,0 +1,11 @@
+/** English: every text of the page, by key. It is the catalogue that others are held to. */
+
+import charts from "./en/charts.js";
+import evidence from "./en/evidence.js";
+import page from "./en/page.js";
+import run from "./en/run.js";
+import runs from "./en/runs.js";
+import verdicts from "./en/verdicts.js";
+import whatIf from "./en/what-if.js";
+
+export default { ...page, ...runs, ...run, ...charts, ...verdicts, ...whatIf, ...evidence };

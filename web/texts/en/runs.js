@@ -1,0 +1,36 @@
+/** The list of runs, and the page before the first one. */
+
+export default {
+  "runs.title": "Runs",
+  "runs.filter": "Filter by project or name",
+  "runs.loading": "Loading runs…",
+  "runs.none": "No run matches “{q}”.",
+  "runs.more": "Show more runs",
+  "runs.table": "Training runs",
+  "runs.sort": "Sort",
+  "runs.sort.severity": "Unhealthy first",
+  "runs.sort.-started_at_s": "Newest first",
+  "runs.sort.-last_seen_s": "Last seen first",
+  "runs.sort.name": "By name",
+  "runs.evidence": "{name}: {word}. Open the evidence.",
+  "runs.error": "The runs could not be loaded.",
+
+  "column.state": "State",
+  "column.run": "Run",
+  "column.step": "Step",
+  "column.rate": "Rate",
+  "column.clipping": "Clipping",
+  "column.loss_scaling": "Loss scale",
+  "column.nonfinite": "NaN and Inf",
+  "column.norm": "Norm before clip",
+  "column.norm.short": "Norm",
+  "column.loss": "Loss",
+  "column.seen": "Last seen",
+
+  "first.title": "No runs yet",
+  "first.words": "This page fills by itself as soon as a training reports here.",
+  "first.python": "In your training script",
+  "first.python.words": "monitor.step takes the place of backward, clipping and optimizer.step.",
+  "first.curl": "Or from anything that speaks HTTP",
+  "first.curl.words": "Where the server asks for a token, add -H 'Authorization: Bearer …'.",
+};
