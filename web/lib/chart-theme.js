@@ -1,16 +1,14 @@
 /** What roles look like in the charts: colours from the same tokens as the page, by theme. */
 
+import { onThemeChange } from "./theme.js";
+
 /** @typedef {ReturnType<typeof fromStyles>} Tokens */
 
 /** @type {Tokens | null} */
 let tokens = null;
-const dark = matchMedia("(prefers-color-scheme: dark)");
-dark.addEventListener("change", () => (tokens = null));
+onThemeChange(() => (tokens = null), new AbortController().signal);
 
-/** @param {() => void} listener @param {AbortSignal} signal */
-export function onThemeChange(listener, signal) {
-  dark.addEventListener("change", listener, { signal });
-}
+export { onThemeChange };
 
 /** The tokens of the theme that is shown. */
 export function readTokens() {
