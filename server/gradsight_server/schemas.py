@@ -47,6 +47,8 @@ class LastValues(Shape):
     clip_coef: float | None
     loss: float | None
     loss_scale: float | None
+    nonfinite: dict[str, wire.NonFinite]
+    """Which of the nulls were recorded as NaN or infinite."""
 
 
 class ClippingInBrief(Shape):
@@ -165,6 +167,61 @@ class RunRow(RunSummary):
 class RunPage(Shape):
     items: list[RunRow]
     next_cursor: str | None
+    num_runs: int | None
+    """How many there are on all pages; null on any but the first."""
+
+
+class ProjectCount(Shape):
+    project: str
+    num_runs: int
+    num_steps: int
+
+
+class ProjectList(Shape):
+    items: list[ProjectCount]
+
+
+class TagCount(Shape):
+    tag: str
+    num_runs: int
+
+
+class TagList(Shape):
+    items: list[TagCount]
+
+
+class StorageUse(Shape):
+    engine: str
+    url: str
+    """Without the password."""
+    num_bytes: int
+    num_runs: int
+    num_archived: int
+    num_steps: int
+
+
+class Retention(Shape):
+    """What is kept of raw steps; null keeps all. Rollups stay."""
+
+    keep_raw_days: float | None
+    keep_raw_steps: int | None
+
+
+class ServerAnswer(Shape):
+    """How the server is."""
+
+    version: str
+    started_at_s: float
+    now_s: float
+    needs_token: bool
+    is_leader: bool
+    """Whether this server, of several on one database, does what only one may do."""
+    num_viewers: int
+    """Open live streams."""
+    num_waiting: int
+    """Works that wait for the writer."""
+    database: StorageUse
+    retention: Retention
 
 
 class BucketedColumn(Shape):
@@ -288,6 +345,8 @@ class FigureAnswer(Shape):
     """The label of the one layer that `layer` shows."""
     num_norms: int | None = None
     """How many norms the `histogram` is of."""
+    launches: list[dict[str, Any]] = []
+    """Of `norm` and `loss`: which attempt is shown from which step to which."""
 
 
 class RunPatch(Struct, kw_only=True, forbid_unknown_fields=True):

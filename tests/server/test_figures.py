@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradsight_server import figures
 from gradsight_server.diagnosis import Histogram
 from gradsight_server.store.layers import LayerMatrix
+from gradsight_server.store.metrics import MetricCurve
 from gradsight_server.store.series import ColumnSeries, Series
 
 NAN = float("nan")
@@ -168,7 +169,8 @@ def test_every_chart_of_a_run_shares_the_x_axis() -> None:
     shown = [figures.series_figure(name, made(columns, [3, 9]), position=0) for name in figures.COLUMNS]
     shown.append(figures.layers_figure(matrix([1.0], [6]), position=0, first_step=3, last_step=9))
     shown.append(figures.layer_figure(matrix([1.0], [6]), 0, position=0, first_step=3, last_step=9))
-    assert [figure["layout"]["xaxis"] for figure in shown] == [{"range": [3, 9]}] * (len(figures.NAMES) - 1)
+    assert [figure["layout"]["xaxis"] for figure in shown] == [{"range": [3, 9]}] * len(shown)
+    assert len(shown) == len(figures.NAMES) - 2  # the metrics have a test of their own, the histogram has other axes
     one = figures.series_figure("loss", made(columns, [3, 9]), position=0, first_step=5, last_step=5)
     assert one["layout"]["xaxis"]["range"] == [4.5, 5.5]
 
@@ -266,6 +268,10 @@ def every_figure(value: float | None) -> dict[str, figures.Figure]:
         first_step=end,
         last_step=end,
     )
+    metric = MetricCurve(
+        "val_loss", 1, integers(steps), *[np.array(values, float)] * 3, np.zeros(len(values), np.int64)
+    )
+    shown["metrics"] = figures.metrics_figure([metric], stream="main", attempt=None, **ends)
     assert shown.keys() == set(figures.NAMES)
     return shown
 
@@ -282,6 +288,18 @@ def test_a_run_without_steps_has_empty_figures(name: str) -> None:
 @pytest.mark.parametrize("name", figures.NAMES)
 def test_odd_values_still_make_a_figure(name: str, value: float) -> None:
     json.dumps(every_figure(value)[name], allow_nan=False)
+
+
+def test_a_sampled_ratio_is_drawn_through_its_samples() -> None:
+    figure = drawn("update_ratio", {"update_ratio": column([1e-3, NAN, NAN, 2e-3])}, range(4))
+    line = trace(figure, "series")
+    assert numbers(line["x"]) == [0.0, 3.0]
+    assert line["live"] == {"y": "update_ratio", "sparse": True}
+
+
+def test_a_scale_of_zero_is_marked_at_the_bottom() -> None:
+    figure = drawn("loss_scale", {"loss_scale": column([2.0, 1.0, 0.0])}, range(3))
+    assert numbers(trace(figure, "zero")["x"]) == [2.0]
 
 
 def test_spikes_are_marked_where_they_stand_out() -> None:

@@ -17,6 +17,7 @@ from gradsight_server.store import attempts, views
 from gradsight_server.store.database import Database
 from gradsight_server.store.evidence import evidence
 from gradsight_server.store.layers import layer_matrix
+from gradsight_server.store.metrics import metric_curves
 from gradsight_server.store.norms import norm_histogram
 from gradsight_server.store.series import series
 
@@ -26,6 +27,23 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/runs/{run_id}", tags=["figures"])
 
 MAX_HEAT_MAP_POINTS = 500
+MAX_METRIC_POINTS = 500
+MAX_GHOSTS = 4
+"""Older attempts that a chart shows, the newest of them."""
+MAX_GHOST_POINTS = 500
+
+Name = Literal[
+    "norm",
+    "histogram",
+    "clip_coef",
+    "clip_fraction",
+    "loss",
+    "loss_scale",
+    "update_ratio",
+    "metrics",
+    "layers",
+    "layer",
+]
 
 
 @router.get("/figures/{name}", responses={200: {"model": FigureAnswer}})
@@ -34,7 +52,7 @@ def get_figure(
     database: DatabaseHere,
     live: LiveHere,
     run_id: RunId,
-    name: Literal["norm", "histogram", "clip_coef", "clip_fraction", "loss", "loss_scale", "layers", "layer"],
+    name: Name,
     stream: StreamName = "main",
     attempt: AttemptNumber = None,
     first_step: Bound = None,
@@ -69,6 +87,11 @@ class Asked(NamedTuple):
         names = ("stream", "attempt", "first_step", "last_step")
         return {name: getattr(self, name) for name in names}
 
+    @property
+    def range_only(self) -> dict[str, int | None]:
+        """The steps alone."""
+        return {"first_step": self.first_step, "last_step": self.last_step}
+
 
 def _draw(database: Database, asked: Asked, position: int) -> figures.Figure:
     with database.reading() as conn:
@@ -76,10 +99,62 @@ def _draw(database: Database, asked: Asked, position: int) -> figures.Figure:
             return _draw_histogram(conn, asked, position)
         if asked.name in ("layers", "layer"):
             return _draw_layers(conn, asked, position)
+        if asked.name == "metrics":
+            return _draw_metrics(conn, asked, position)
         columns = figures.COLUMNS[asked.name]
         found = series(conn, asked.run_id, columns=columns, points=asked.points, **asked.range)
+        launches = _launches(conn, asked) if asked.name in figures.GHOST_OF else []
+        ghosts = _ghosts(conn, asked, launches)
     bounds = {"first_step": asked.first_step, "last_step": asked.last_step}
-    return figures.series_figure(asked.name, found, position=position, **bounds)
+    figure = figures.series_figure(asked.name, found, position=position, **bounds)
+    shown = [launch._asdict() for launch in launches if launch.is_shown]
+    return figure | {"data": [*ghosts, *figure["data"]], "launches": shown}
+
+
+def _draw_metrics(conn: "Connection", asked: Asked, position: int) -> figures.Figure:
+    points = min(asked.points, MAX_METRIC_POINTS)
+    curves = metric_curves(conn, asked.run_id, points=points, **asked.range)
+    first, last = _extent(conn, asked)
+    return figures.metrics_figure(
+        curves, stream=asked.stream, attempt=asked.attempt, position=position, first_step=first, last_step=last
+    )
+
+
+class Launch(NamedTuple):
+    """The steps of an attempt that are shown, or those that a newer one has taken the place of."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    is_shown: bool
+
+
+def _launches(conn: "Connection", asked: Asked) -> list[Launch]:
+    """What is shown between the steps asked for, by step; and behind it what older attempts had there."""
+    shown = views.show(conn, asked.run_id, asked.stream, **(asked.range_only | {"attempt": asked.attempt}))
+    found = [Launch(part.number, part.first_step, part.last_step, True) for part in shown]
+    if asked.attempt is not None:
+        return found
+    ends = {launch.attempt: launch.last_step for launch in found}
+    newest = max(ends, default=0)
+    for number in range(newest - 1, max(0, newest - 1 - MAX_GHOSTS), -1):
+        for whole in views.show(conn, asked.run_id, asked.stream, attempt=number, **asked.range_only):
+            first = max(whole.first_step, ends.get(number, -1) + 1)
+            if first <= whole.last_step:
+                found.append(Launch(number, first, whole.last_step, False))
+    return found
+
+
+def _ghosts(conn: "Connection", asked: Asked, launches: list[Launch]) -> list[figures.Trace]:
+    ghosts = []
+    for launch in launches:
+        if launch.is_shown:
+            continue
+        bounds = {"attempt": launch.attempt, "first_step": launch.first_step, "last_step": launch.last_step}
+        columns, points = [figures.GHOST_OF[asked.name]], min(asked.points, MAX_GHOST_POINTS)
+        found = series(conn, asked.run_id, columns=columns, points=points, stream=asked.stream, **bounds)
+        ghosts.append(figures.ghost(asked.name, found, launch.attempt))
+    return ghosts
 
 
 def _draw_layers(conn: "Connection", asked: Asked, position: int) -> figures.Figure:

@@ -7,7 +7,7 @@ from typing import Any
 from gradsight_server.figures.texts import ENGLISH
 from gradsight_server.figures.traces import Figure, Trace
 
-OURS = ("role", "key", "live", "share")
+OURS = ("role", "key", "live", "share", "attempt", "metric", "bucket_steps")
 """What Plotly does not know of a trace."""
 
 
@@ -59,7 +59,7 @@ def resolved(figure: Figure, theme: Theme = LIGHT, texts: Mapping[str, str] = EN
     named: set[str] = set()
     data = []
     for trace in figure["data"]:
-        name = texts.get(trace["key"], trace["key"])
+        name = texts.get(trace["key"]) or trace.get("metric") or trace["key"]
         plain = {key: value for key, value in trace.items() if key not in OURS}
         data.append(plain | {"name": name, "showlegend": name not in named} | _style(trace, theme))
         named.add(name)
@@ -96,7 +96,7 @@ def _style(trace: Trace, theme: Theme) -> dict[str, Any]:
             return {"line": line | {"width": 0}, "fillcolor": _faint(theme.ok)}
         case "threshold":
             return {"line": line | {"color": theme.warning, "width": 1.5}}
-        case "border" | "lr" | "headroom":
+        case "border" | "lr" | "headroom" | "ghost":
             return {"line": line | {"color": theme.muted, "width": 1, "dash": "dot"}}
         case "clipped":
             return {"marker": {"color": theme.warning, "size": 5}}
@@ -104,7 +104,7 @@ def _style(trace: Trace, theme: Theme) -> dict[str, Any]:
             return {"marker": {"color": theme.warning, "size": 9, "symbol": "circle-open"}}
         case "skipped":
             return {"marker": {"color": theme.text, "size": 8, "symbol": "triangle-down"}, "cliponaxis": False}
-        case "nonfinite":
+        case "nonfinite" | "zero":
             return {"marker": {"color": theme.critical, "size": 8, "symbol": "x"}, "cliponaxis": False}
         case "dominant":
             return {"line": line | {"color": theme.text, "width": 1}}

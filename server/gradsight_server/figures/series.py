@@ -31,12 +31,14 @@ COLUMNS = {
     "clip_fraction": ("grad_norm_before_clip", "max_norm", "clipped_layer_fraction"),
     "loss": ("loss", "lr"),
     "loss_scale": ("loss_scale", "headroom_log2"),
+    "update_ratio": ("update_ratio",),
 }
 """The columns each of these figures is drawn from."""
 
 CLIP_FRACTION_STEPS = 100
 """The share of clipped steps is that of so many before each point, or of a bucket where that is longer."""
 LOG10_OF_2 = 0.30102999566398120
+ABOVE_THE_BOTTOM = 0.05
 
 Drawn = tuple[list[Trace], dict[str, Any]]
 
@@ -134,8 +136,15 @@ def _loss_scale(series: "Series") -> Drawn:
         _headroom(series),
         line(series, "loss_scale", "loss_scale.mean", shape="hv"),
         top_marks("loss_scale", "skipped", series.step[series.num_skipped > 0], AT_THE_TOP),
+        marks("loss_scale.zero", "zero", *_at_the_bottom(series), None) | {"yaxis": "y2"},
     ]
     return data, {"yaxis": {"type": "log", "dtick": _powers_of_two(scale)}, "yaxis2": MARKS_AXIS}
+
+
+def _at_the_bottom(series: "Series") -> tuple[NDArray[np.int64], Floats]:
+    """Where the scale was zero: no log axis goes down to it."""
+    step = series.step[series.columns["loss_scale"].min <= 0]
+    return step, np.full(step.shape, ABOVE_THE_BOTTOM)
 
 
 def _headroom(series: "Series") -> Trace:
@@ -147,6 +156,20 @@ def _headroom(series: "Series") -> Trace:
         ceiling = series.columns["loss_scale"].mean * np.exp2(series.columns["headroom_log2"].min)
     there = np.isfinite(ceiling)
     return curve(series.step[there], ceiling[there], "loss_scale.headroom", role="headroom")
+
+
+def _update_ratio(series: "Series") -> Drawn:
+    """How far a step moves the weights, ‖update‖ ÷ ‖weights‖; sampled on some steps, and drawn through those."""
+    ratio = series.columns["update_ratio"]
+    there = np.isfinite(ratio.mean)
+    live = {"y": "update_ratio", "sparse": True}
+    data = [curve(series.step[there], ratio.mean[there], "update_ratio.mean", role="series", live=live)]
+    if series.bucket_steps > 1:
+        for role, values in (("band_low", ratio.min), ("band_high", ratio.max)):
+            edge = curve(series.step[there], values[there], "update_ratio.range", role=role, live=live)
+            data.append(edge | ({"fill": "tonexty"} if role == "band_high" else {}))
+        data = [*data[1:], data[0]]
+    return data, {"yaxis": {"type": "log"}}
 
 
 def _powers_of_two(scale: Floats) -> float:
@@ -162,4 +185,5 @@ _DRAW = {
     "clip_fraction": _clip_fraction,
     "loss": _loss,
     "loss_scale": _loss_scale,
+    "update_ratio": _update_ratio,
 }
