@@ -1,6 +1,7 @@
 """The application: `create_app(settings)` puts the rooms together and opens and closes what runs."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,7 @@ from gradsight_server.api import (
     diagnosis,
     distribution,
     docs,
+    export,
     figures,
     health,
     ingest,
@@ -21,6 +23,7 @@ from gradsight_server.api import (
     pages,
     runs,
     series,
+    server,
 )
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
@@ -64,7 +67,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.token = Token(settings.secret) if settings.secret else None
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
-    for room in (runs, ingest, series, compare, distribution, figures, diagnosis, live):
+    for room in (runs, ingest, series, compare, distribution, figures, diagnosis, export, live, server):
         app.include_router(room.router, prefix=API)
     for room in (health, login, docs, pages):
         app.include_router(room.router)
@@ -82,6 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if app.state.database is None:
         app.state.database = await asyncio.to_thread(open_database, app.state.settings)
     database: Database = app.state.database
+    app.state.started_at_s = time.time()
     app.state.live = hub = LiveHub(database)
     app.state.figure_cache = FigureCache()
     app.state.diagnosis_cache = FigureCache()

@@ -1,12 +1,15 @@
 """Asking a server from the command line; where no answer comes, one line says why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
 
 from gradsight.transport import LOOPBACK
 from gradsight_server.errors import NothingToReadError, SettingsError
+
+TIMEOUT_S = 10.0
 
 
 def get_json(server: str, token: str | None, path: str, query: Mapping[str, Any] | None = None) -> Any:
@@ -16,29 +19,49 @@ def get_json(server: str, token: str | None, path: str, query: Mapping[str, Any]
         NothingToReadError: no server answers, or not as Gradsight, or it does not have what is asked for.
         SettingsError: the server wants a token, or refuses what it is asked.
     """
+    with asking(server, token, path, query) as answer:
+        answer.read()
+    if answer.status_code != 200 or not _is_json(answer):
+        raise explained(server, answer)
+    return answer.json()
+
+
+@contextmanager
+def asking(
+    server: str,
+    token: str | None,
+    path: str,
+    query: Mapping[str, Any] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Iterator[httpx.Response]:
+    """The answer to GET /api/v1/{path} before its body is read, whatever its status.
+
+    Raises:
+        NothingToReadError: no server answers.
+    """
     headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}  # bytes: it need not be ASCII
-    try:
-        url = httpx.URL(server)
-        answer = httpx.get(
-            f"{server.rstrip('/')}/api/v1/{path}",
-            params=dict(query or {}),
-            headers=headers,
-            trust_env=url.host not in LOOPBACK,
-            timeout=10,
-        )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NothingToReadError(f"no server answers at {server} ({error}); `gradsight serve` starts one.") from error
+    with ExitStack() as opened:
+        try:
+            trusted = httpx.URL(server).host not in LOOPBACK
+            client = opened.enter_context(httpx.Client(headers=headers, trust_env=trusted, timeout=timeout_s))
+            url = f"{server.rstrip('/')}/api/v1/{path}"
+            answer = opened.enter_context(client.stream("GET", url, params=dict(query or {})))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            problem = f"no server answers at {server} ({error}); `gradsight serve` starts one."
+            raise NothingToReadError(problem) from error
+        yield answer
+
+
+def explained(server: str, answer: httpx.Response) -> NothingToReadError | SettingsError:
+    """What to raise for an answer that is not what was asked for; its body has been read."""
     if answer.status_code == 401:
-        raise SettingsError(f"{server} wants its token: --token, or GRADSIGHT_TOKEN.")
-    if not answer.headers.get("content-type", "").startswith("application/json"):
-        raise _not_ours(server, answer)
-    body = answer.json()
-    if answer.status_code == 200:
-        return body
+        return SettingsError(f"{server} wants its token: --token, or GRADSIGHT_TOKEN.")
+    body = answer.json() if _is_json(answer) else None
     if not isinstance(body, dict) or "detail" not in body:
-        raise _not_ours(server, answer)
-    raise (SettingsError if answer.status_code == 422 else NothingToReadError)(str(body["detail"]))
+        return NothingToReadError(f"{server} does not answer as Gradsight: {answer.status_code} {answer.text[:200]}")
+    return (SettingsError if answer.status_code == 422 else NothingToReadError)(str(body["detail"]))
 
 
-def _not_ours(server: str, answer: httpx.Response) -> NothingToReadError:
-    return NothingToReadError(f"{server} does not answer as Gradsight: {answer.status_code} {answer.text[:200]}")
+def _is_json(answer: httpx.Response) -> bool:
+    return str(answer.headers.get("content-type", "")).startswith("application/json")

@@ -155,6 +155,28 @@ def diagnose(
 
 
 @app.command()
+def export(
+    run_id: Annotated[str, typer.Argument(help="The run, by its id.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A new file, or - for standard output.", show_default="by the run's name"),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="jsonl|csv|parquet", help="What to write.", show_default="by the file's name")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="Only this one.", show_default="all")] = None,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Write a run to a file: jsonl holds all of it, csv and parquet a row for each step. .gz compresses."""
+    from gradsight_server.exporting import export_run
+
+    said = export_run(run_id, output, format=format, stream=stream, server=server, token=token)
+    if said:
+        print(said)
+
+
+@app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser, and end with the trainings.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each training.")] = None,

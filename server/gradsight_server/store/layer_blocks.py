@@ -24,6 +24,7 @@ CHUNK_BYTES = 2**22
 """About how much is read at once."""
 
 _BITS = np.arange(BLOCK_STEPS)
+_OF_ATTEMPT_NAMES = ("of_run", "of_stream", "of_attempt")
 _OF_ATTEMPT = (
     layer_blocks.c.run_id == bindparam("of_run"),
     layer_blocks.c.stream_key == bindparam("of_stream"),
@@ -43,6 +44,13 @@ _OF_RANK_0 = select(*_PLACE, *_ROWS).where(*_IN_RANGE, layer_blocks.c.rank == 0)
 _READ = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block, layer_blocks.c.part))
 _READ_NEWEST_FIRST = Prepared(_OF_RANK_0.order_by(layer_blocks.c.block.desc(), layer_blocks.c.part.desc()))
 _READ_ANY_RANK = Prepared(select(*_PLACE, *_ROWS).where(*_IN_RANGE))
+_READ_FIRST = Prepared(
+    select(*_PLACE, *_ROWS)
+    .where(*_IN_RANGE)
+    .order_by(layer_blocks.c.block, layer_blocks.c.rank, layer_blocks.c.layers_id, layer_blocks.c.part)
+    .limit(bindparam("at_most"))
+)
+_LAST_BLOCK = Prepared(select(func.max(layer_blocks.c.block)).where(*_OF_ATTEMPT))
 _READ_SIZES = Prepared(select(*_PLACE, *_ROWS[:2], func.length(layer_blocks.c.norms)).where(*_IN_RANGE))
 _TRIM = Prepared(
     update(layer_blocks).where(*_OF_BLOCK).values(norms=func.substr(layer_blocks.c.norms, 1, bindparam("num_bytes")))
@@ -200,6 +208,37 @@ def newest(conn: Connection, key: AttemptKey, first_step: int, last_step: int) -
     return best
 
 
+def read_first(
+    conn: Connection, key: AttemptKey, first_step: int, last_step: int, at_most: int
+) -> tuple[list[tuple[int, LayerRows]], int]:
+    """(rank, layer norms) of every rank from the first step on, and the last step up to which these are all.
+
+    Args:
+        at_most: rows of the database that are read, unless one block has more.
+    """
+    first_block, last_block = first_step // BLOCK_STEPS, last_step // BLOCK_STEPS
+    rows = _READ_FIRST.rows(conn, _range(key, first_block, last_block) | {"at_most": at_most})
+    if len(rows) == at_most:
+        last_block = rows[-1][0]
+        if rows[0][0] == last_block:
+            rows = sorted(_READ_ANY_RANK.rows(conn, _range(key, last_block, last_block)), key=lambda row: row[:4])
+        else:
+            last_block -= 1
+        last_step = min(last_step, (last_block + 1) * BLOCK_STEPS - 1)
+    found: dict[tuple[int, str], list[tuple[int, _Block]]] = {}
+    for block, rank, layers_id, _, *rest in rows:
+        if block <= last_block:
+            found.setdefault((rank, layers_id), []).append((block, _Block(*rest)))
+    parts = [(rank, _rows(layers_id, blocks, first_step, last_step)) for (rank, layers_id), blocks in found.items()]
+    return [(rank, part) for rank, part in parts if len(part.step)], last_step
+
+
+def last_block(conn: Connection, key: AttemptKey) -> int | None:
+    """The newest block of any rank; None where there is none."""
+    found: int | None = _LAST_BLOCK.scalar(conn, dict(zip(_OF_ATTEMPT_NAMES, key, strict=True)))
+    return found
+
+
 def num_rows(conn: Connection, key: AttemptKey, first_step: int, last_step: int, at_most: int) -> int:
     """How many steps of rank 0 between these two have a row; not counted far beyond `at_most`."""
     asked = _range(key, first_step // BLOCK_STEPS, last_step // BLOCK_STEPS) | {"at_most": at_most + 3}
@@ -262,10 +301,10 @@ def _runs(blocks: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _range(key: AttemptKey, first_block: int, last_block: int) -> dict[str, str | int]:
-    names = ("of_run", "of_stream", "of_attempt", "first_block", "last_block")
+    names = (*_OF_ATTEMPT_NAMES, "first_block", "last_block")
     return dict(zip(names, (*key, first_block, last_block), strict=True))
 
 
 def _named(key: AttemptKey, place: Sequence[int | str]) -> dict[str, str | int]:
-    names = ("of_run", "of_stream", "of_attempt", "of_block", "of_rank", "of_layers", "of_part")
+    names = (*_OF_ATTEMPT_NAMES, "of_block", "of_rank", "of_layers", "of_part")
     return dict(zip(names, (*key, *place), strict=True))
