@@ -1,0 +1,185 @@
+"""Megatron-LM and what grew from it: `iteration  10/ 1000 | … | lm loss: 1.2E+01 | … | grad norm: 0.500 | …`.
+
+The norm is that of the line's own step, before clipping; Megatron-LM leaves it out where that step was skipped, while
+Megatron-DeepSpeed prints the one before again. The loss is a mean over the applied steps since the line before, and is
+left out where it isn't above zero, so also where it is NaN. The scale is the one for the next step.
+"""
+
+import re
+from collections.abc import Iterator
+
+from gradsight_server.importers import skips
+from gradsight_server.importers.format import LineFormat, Lines, Options
+from gradsight_server.importers.items import Item, Meaning, Point, Restart, Setting, Unread
+from gradsight_server.importers.numbers import number
+from gradsight_server.importers.printed import NAMES, Printed
+
+NORM, SKIPPED, NAN_LOSSES = "grad norm", "number of skipped iterations", "number of nan iterations"
+COLUMNS = {
+    NORM: "grad_norm_before_clip",
+    "learning rate": "lr",
+    "loss scale": "loss_scale",
+    "lm loss": "loss",
+    "lm-loss": "loss",
+    "lm_loss": "loss",
+    "loss": "loss",
+    SKIPPED: SKIPPED,
+}
+METRICS = frozenset({"params norm", "num zeros", NAN_LOSSES})
+_AS_PRINTED = {f" {name}": column for name, column in COLUMNS.items()}
+_OF_NO_USE = frozenset({" consumed samples", " global batch size", ""})
+"""Named only so that reading is quick."""
+
+_ITERATION = re.compile(r"iteration\s+(\d+)\s*/\s*(\d+)\s*\|(.*)")
+_PRINTED = Printed(
+    {
+        **NAMES,
+        "initial_loss_scale": "initial_loss_scale",
+        "loss_scale": "loss_scale",
+        "train_iters": "total_steps",
+        "world_size": "world_size",
+        "optimizer": "optimizer",
+        "log_interval": "log_interval",
+    }
+)
+
+
+def read(lines: Lines, options: Options) -> Iterator[Item]:
+    """Line by line; the first one only once the second, or the configuration, tells how many steps it speaks of."""
+    reader = _Reader()
+    for at, line in lines:
+        match = _ITERATION.search(line)
+        if match is not None:
+            yield from reader.iteration(at, match)
+        else:
+            yield from reader.configuration(at, line)
+    yield from reader.first_line()
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._scale = 0.0
+        self._norm: float | None = None
+        """Of the line before."""
+        self._interval: int | None = None
+        self._first: tuple[Point, int] | None = None
+        self._has_said_total = self._has_said_mean = self._has_said_spread = False
+
+    def iteration(self, at: int, match: re.Match[str]) -> Iterator[Item]:
+        step = int(match[1])
+        values, metrics = _fields(match[3])
+        if not values:
+            yield Unread(at, "the line ends before any value of the iteration")
+            return
+        num_skipped = int(values.pop(SKIPPED, 0.0))
+        point = Point(at, step, values, metrics)
+        if not self._has_said_total:
+            self._has_said_total = True
+            yield Setting(at, "total_steps", float(match[2]), "iteration")
+        if self._step is not None and step > self._step:
+            distance = step - self._step
+            if self._interval is None or distance < self._interval:
+                self._interval = distance
+        if self._first is not None:
+            yield from self.first_line()
+        self._forget_stale(values)
+        self._step = step
+        if self._interval is None:
+            self._first = point, num_skipped
+        elif num_skipped:
+            yield from self._with_skips(point, num_skipped)
+        else:
+            values.setdefault("skipped", 0.0)
+            if self._interval > 1 and not self._has_said_mean:
+                yield self._mean()
+            yield point
+
+    def _forget_stale(self, values: dict[str, float]) -> None:
+        """A norm printed once more while the scale falls is that of the step before: this one overflowed."""
+        norm, scale = values.get("grad_norm_before_clip"), values.get("loss_scale", 0.0)
+        if norm and norm == self._norm and scale < self._scale:
+            del values["grad_norm_before_clip"]
+            values["skipped"] = 1.0
+        self._norm, self._scale = norm, scale
+
+    def _with_skips(self, point: Point, num_skipped: int) -> Iterator[Item]:
+        """Megatron-LM prints no norm for a skipped step; where all of a window were skipped, this one was."""
+        assert point.step is not None
+        step, window = int(point.step), self._interval or max(1, num_skipped)
+        is_skipped = num_skipped > 0 and ("grad_norm_before_clip" not in point.values or num_skipped >= window)
+        point.values.setdefault("skipped", float(is_skipped))
+        if window > 1 and not self._has_said_mean:
+            yield self._mean()
+        if 0 < num_skipped < window and not self._has_said_spread:
+            self._has_said_spread = True
+            yield skips.meaning(SKIPPED)
+        yield from skips.between(point.line, max(step - window, 0), step, num_skipped, is_last_skipped=is_skipped)
+        yield point
+
+    def _mean(self) -> Meaning:
+        self._has_said_mean = True
+        remark = "Of the applied steps only; left out where it is not above zero, so also where it is NaN."
+        return Meaning("loss", "lm loss", averaged_over_steps=self._interval, remark=remark)
+
+    def first_line(self) -> Iterator[Item]:
+        if self._first is not None:
+            (point, num_skipped), self._first = self._first, None
+            yield from self._with_skips(point, num_skipped)
+
+    def configuration(self, at: int, line: str) -> Iterator[Item]:
+        if self._step is not None and "...." in line:
+            yield from self.first_line()
+            self._step = self._interval = None
+            yield Restart(at, "another launch prints its arguments")
+        for setting in _PRINTED.read(at, line):
+            if setting.name == "log_interval":
+                if isinstance(setting.value, float) and setting.value >= 1:
+                    self._interval = int(setting.value)
+            elif setting.name == "initial_loss_scale":
+                yield Setting(at, "scaler", f"dynamic(init_scale={setting.value!r})", setting.source)
+            elif setting.name != "loss_scale":
+                yield setting
+            elif isinstance(setting.value, float) and setting.value > 0:
+                yield Setting(at, "scaler", f"static({setting.value!r})", setting.source)
+
+
+def _fields(text: str) -> tuple[dict[str, float], dict[str, float]]:
+    """By our columns (and SKIPPED), and other losses and norms by Megatron's own names."""
+    values: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    for part in text.split("|"):
+        name, _, printed = part.partition(":")
+        column = _AS_PRINTED.get(name)
+        if column is not None:
+            try:
+                values[column] = float(printed)
+            except ValueError:
+                _put_odd(values, metrics, name.strip(), printed)
+        elif name not in _OF_NO_USE:
+            _put_odd(values, metrics, name.strip(), printed)
+    return values, metrics
+
+
+def _put_odd(values: dict[str, float], metrics: dict[str, float], name: str, printed: str) -> None:
+    """What is rarer: a time as `80.1/79.5`, another loss, a fork's spelling."""
+    value = number(printed.partition("/")[0])
+    if value is None:
+        return
+    if name == "elapsed time per iteration (ms)":
+        values["step_time_s"] = value / 1000
+    elif name in COLUMNS:
+        values[COLUMNS[name]] = value
+    elif value and (name in METRICS or "loss" in name):
+        metrics[name] = value
+
+
+FORMAT = LineFormat(
+    name="megatron",
+    title="Megatron-LM console",
+    source="Megatron-LM 1.1 to core 0.16, megatron/training/training.py: training_log; Megatron-DeepSpeed and GPT-NeoX "
+    "2.0, megatron/training.py and megatron/logging.py: training_log",
+    pattern=re.compile(r"iteration\s+\d+\s*/\s*\d+\s*\|"),
+    read=read,
+    also=re.compile(r"\.\.\.\. |--clip-grad"),
+)
