@@ -34,7 +34,7 @@ _COUNT = Prepared(
     .where(bound_segment(steps))
 )
 _NEWEST = Prepared(
-    select(steps.c.step, steps.c.wall_time_s, *(steps.c[name] for name in LAST_COLUMNS))
+    select(steps.c.step, steps.c.wall_time_s, *(steps.c[name] for name in LAST_COLUMNS), steps.c.nonfinite)
     .where(bound_segment(steps))
     .order_by(steps.c.step.desc())
     .limit(RATE_STEPS)
@@ -89,5 +89,5 @@ def update_stream(conn: Connection, run_id: str, stream_key: int, more: NDArray[
 
 def _last(newest: Sequence[Any], older: Sequence[Any]) -> dict[str, float | None]:
     num_steps, duration_s = newest[0] - older[0], newest[1] - older[1]
-    values = dict(zip(LAST_COLUMNS, newest[2:], strict=True))
+    values = dict(zip((*LAST_COLUMNS, "nonfinite"), newest[2:], strict=True))
     return values | {"steps_per_s": num_steps / duration_s if duration_s > 0 else None}

@@ -77,7 +77,7 @@ def list_runs(
     cursor: str | None = None,
     now_s: float,
 ) -> dict[str, Any]:
-    """A page of runs in brief, and the cursor of the next.
+    """A page of runs in brief, the cursor of the next, and on the first how many there are.
 
     Args:
         status: running, finished, failed, or archived; archived runs are listed only then.
@@ -87,7 +87,8 @@ def list_runs(
     order, kinds, descending = _order(sort)
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, got {limit!r}.")
-    query = select(*order).where(*_filters(project, status, tag, q)).limit(limit + 1)
+    filters = _filters(project, status, tag, q)
+    query = select(*order).where(*filters).limit(limit + 1)
     query = query.order_by(*(column.desc() for column in order) if descending else order)
     if cursor is not None:
         query = query.where(cursors.after(order, cursors.decode(cursor, *kinds), descending=descending))
@@ -98,6 +99,7 @@ def list_runs(
     return {
         "items": [summary | {"sparkline": drawn.get(run_id)} for run_id, summary in summaries.items()],
         "next_cursor": cursors.encode(*rows[limit - 1]) if len(rows) > limit else None,
+        "num_runs": conn.scalar(select(func.count()).select_from(runs).where(*filters)) if cursor is None else None,
     }
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Row, select
 
 from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import RunNotFoundError
+from gradsight_server.store.expressions import nonfinite_words
 from gradsight_server.store.models import runs, streams
 
 _OF_STREAM = tuple(column for column in streams.c if column.name not in ("record", "control"))
@@ -57,9 +58,12 @@ def counts(rows: Sequence[Row[Any]]) -> dict[str, int]:
     return totals | {"num_applied": totals["num_steps"] - totals["num_skipped"]}
 
 
-def last_values(last: Mapping[str, Any]) -> dict[str, float | None]:
-    """The newest values of a stream; null where not recorded or not finite."""
-    return {name: last.get(name) for name in LAST_COLUMNS}
+def last_values(last: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest values of a stream; null where not recorded or not finite, and which of them were not finite."""
+    words = nonfinite_words(last.get("nonfinite", 0))
+    return {name: last.get(name) for name in LAST_COLUMNS} | {
+        "nonfinite": {name: word for name, word in words.items() if name in LAST_COLUMNS}
+    }
 
 
 def shown_verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:

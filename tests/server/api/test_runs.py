@@ -187,11 +187,13 @@ def test_runs_are_listed_page_by_page(url: str) -> None:
             server.put(run_id, started_at_s=1000.0 + i)
         seen: list[str] = []
         page = server.get("runs", limit=2)
+        assert page["num_runs"] == 5
         while True:
             seen += [run["id"] for run in page["items"]]
             if page["next_cursor"] is None:
                 break
             page = server.get("runs", limit=2, cursor=page["next_cursor"])
+            assert page["num_runs"] is None  # counted once
         assert seen == ids[::-1]
 
 
@@ -235,6 +237,9 @@ def test_answers_have_the_documented_shapes(run_server: Running) -> None:
     run_server.send({"step": [0, 1], "grad_norm_before_clip": [0.5, "NaN"], "loss": [1, 2]} | layers | events)
     run = f"runs/{RUN}"
     documented(run_server, "runs", schemas.RunPage)
+    documented(run_server, "projects", schemas.ProjectList)
+    documented(run_server, "tags", schemas.TagList)
+    documented(run_server, "server", schemas.ServerAnswer)
     documented(run_server, run, schemas.RunDetail)
     documented(run_server, f"{run}/series", schemas.SeriesAnswer, columns="loss,num_nonfinite_layers")
     documented(run_server, f"{run}/layers", schemas.LayersAnswer)
@@ -243,3 +248,14 @@ def test_answers_have_the_documented_shapes(run_server: Running) -> None:
     for name in ("norm", "clip_coef", "loss", "loss_scale", "layers"):
         documented(run_server, f"{run}/figures/{name}", schemas.FigureAnswer)
     documented(run_server, f"{run}/layers", schemas.LayersAnswer, first_step=5)
+
+
+def test_the_server_says_how_it_is_without_a_secret(tmp_path: Path) -> None:
+    with running(tmp_path, keep_raw_days=7.0) as server:
+        server.put()
+        server.send({"step": [0, 1], "loss": [1.0, 2.0]})
+        said = server.get("server")
+    assert (said["database"]["num_runs"], said["database"]["num_steps"]) == (1, 2)
+    assert said["database"]["num_bytes"] > 4096
+    assert said["retention"] == {"keep_raw_days": 7.0, "keep_raw_steps": None}
+    assert said["started_at_s"] <= said["now_s"]

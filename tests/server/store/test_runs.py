@@ -37,7 +37,18 @@ def test_a_run_put_empty_has_plain_defaults(store: Store) -> None:
     assert (run["project"], run["name"], run["status"], run["tags"]) == ("default", RUN[:8], "running", [])
     assert (run["started_at_s"], run["last_seen_s"]) == (store.now_s, store.now_s)
     assert (run["streams"], run["last_step"], run["num_steps"], run["archived"]) == ([], None, 0, False)
-    assert run["last"] == dict.fromkeys(("grad_norm_before_clip", "max_norm", "clip_coef", "loss", "loss_scale"))
+    names = ("grad_norm_before_clip", "max_norm", "clip_coef", "loss", "loss_scale")
+    assert run["last"] == {**dict.fromkeys(names), "nonfinite": {}}
+
+
+def test_the_newest_value_tells_nan_from_not_recorded(store: Store) -> None:
+    store.send([0], grad_norm_before_clip=[1.0], loss=["-Infinity"], lr=["NaN"])
+    store.send([1], grad_norm_before_clip=["NaN"], loss=[None])
+    assert store.run()["last"]["nonfinite"] == {"grad_norm_before_clip": "NaN"}
+    store.send([2], loss=["Infinity"], lr=["NaN"])
+    assert store.run()["last"]["nonfinite"] == {"loss": "Infinity"}
+    store.send([3], loss=[1.0])
+    assert store.run()["last"]["nonfinite"] == {}
 
 
 def test_keys_merge_and_absent_ones_stay(store: Store) -> None:
