@@ -1,0 +1,147 @@
+"""A log's bytes and text, whatever it is packed and encoded in: gzip, bzip2, xz, zip; UTF-8, UTF-16.
+
+Nothing is held as a whole but by `read_whole`, which has a limit.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from io import BufferedIOBase
+from pathlib import Path
+from typing import TextIO
+
+from gradsight_server.errors import NothingToReadError
+
+MAX_WHOLE_BYTES = 512 * 2**20
+"""Of a file that must be read as a whole: a JSON document."""
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
+"""What reading on raises in a packed file that is cut or damaged (gzip's own error is an OSError)."""
+
+GZIP, BZIP2, XZ, ZIP, ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+PACKED_SUFFIXES = frozenset({".gz", ".bz2", ".xz", ".zip"})
+
+
+def open_bytes(path: Path) -> BufferedIOBase:
+    """The file's bytes, unpacked; of a zip archive its largest file.
+
+    Raises:
+        NothingToReadError: says why it cannot be read.
+    """
+    try:
+        raw = path.open("rb")
+    except FileNotFoundError:
+        raise NothingToReadError(f"there is no file {str(path)!r}.") from None
+    except IsADirectoryError:
+        raise NothingToReadError(f"{str(path)!r} is a folder; name a file in it.") from None
+    except OSError as error:
+        raise NothingToReadError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    try:
+        return _unpacked(path, raw)
+    except DAMAGE as error:
+        raw.close()
+        raise NothingToReadError(f"{str(path)!r} is damaged: {error}.") from None
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _unpacked(path: Path, raw: io.BufferedReader) -> BufferedIOBase:
+    begin = raw.peek(6)[:6]
+    if begin.startswith(GZIP):
+        return gzip.GzipFile(fileobj=raw, mode="rb")
+    if begin.startswith(BZIP2):
+        return bz2.BZ2File(raw)
+    if begin.startswith(XZ):
+        return lzma.LZMAFile(raw)
+    if begin.startswith(ZSTD):
+        raise NothingToReadError(f"{str(path)!r} is packed with zstd, which isn't read here: unpack it first.")
+    if begin.startswith(ZIP):
+        archive = zipfile.ZipFile(raw)
+        largest = max(archive.infolist(), key=lambda member: member.file_size, default=None)
+        if largest is None or largest.is_dir():
+            raise NothingToReadError(f"{str(path)!r} is a zip archive with no file in it.")
+        if largest.flag_bits & 1:
+            raise NothingToReadError(f"{str(path)!r} is a zip archive with a password.")
+        return archive.open(largest)
+    return raw
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file is compressed, so that it cannot be followed while it grows."""
+    with path.open("rb") as raw:
+        return raw.read(6).startswith((GZIP, BZIP2, XZ, ZIP))
+
+
+def read_head(path: Path, num_bytes: int) -> bytes:
+    """The first bytes, unpacked; empty for a folder, less than asked where it is damaged.
+
+    Raises:
+        NothingToReadError
+    """
+    if path.is_dir():
+        return b""
+    with open_bytes(path) as file:
+        return read_up_to(file, num_bytes)
+
+
+def read_up_to(file: BufferedIOBase, num_bytes: int) -> bytes:
+    """So many bytes, or all there are, or all before the damage."""
+    parts: list[bytes] = []
+    left = num_bytes
+    try:
+        while left > 0 and (part := file.read1(min(left, 2**20))):
+            parts.append(part)
+            left -= len(part)
+    except DAMAGE:
+        pass
+    return b"".join(parts)
+
+
+def read_whole(path: Path, max_bytes: int = MAX_WHOLE_BYTES) -> bytes:
+    """All of the file, unpacked; of one that is damaged what comes before.
+
+    Raises:
+        NothingToReadError: also where it is larger than that.
+    """
+    with open_bytes(path) as file:
+        found = read_up_to(file, max_bytes + 1)
+    if len(found) > max_bytes:
+        raise NothingToReadError(
+            f"{str(path)!r} is larger than {max_bytes >> 20} MiB, too large to be read as a whole."
+        )
+    return found
+
+
+def decoded(raw: bytes) -> str:
+    """A text in one of the encodings logs come in; what cannot be read is U+FFFD."""
+    text = raw.decode(encoding_of(raw), errors="replace").removeprefix("\ufeff")
+    return text.replace("\0", "")
+
+
+def open_text(path: Path) -> TextIO:
+    """The file as text with its line ends as they are; what cannot be decoded is U+FFFD. Not ending in a traceback
+    where it is damaged is up to the caller: see DAMAGE.
+
+    Raises:
+        NothingToReadError
+    """
+    encoding = encoding_of(read_head(path, 4096))
+    file = open_bytes(path)
+    return io.TextIOWrapper(file, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
+
+
+def encoding_of(head: bytes) -> str:
+    """By a mark at the beginning, or by where the NULs are."""
+    for mark, encoding in _UTF16.items():
+        if head.startswith(mark):
+            return encoding
+    even, odd = head[0:4096:2].count(0), head[1:4096:2].count(0)
+    half = max(1, min(len(head), 4096) // 2)
+    if odd > 0.7 * half and even < 0.1 * half:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.7 * half and odd < 0.1 * half else "utf-8"
