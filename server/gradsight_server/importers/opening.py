@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from gradsight_server.errors import NothingToReadError
 
@@ -67,7 +67,7 @@ def _unpacked(path: Path, raw: io.BufferedReader) -> BufferedIOBase:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with no file in it.")
         if largest.flag_bits & 1:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with a password.")
-        return archive.open(largest)
+        return cast(BufferedIOBase, archive.open(largest))
     return raw
 
 
@@ -131,7 +131,7 @@ def open_text(path: Path) -> TextIO:
         NothingToReadError
     """
     encoding = encoding_of(read_head(path, 4096))
-    file = open_bytes(path)
+    file = cast(BinaryIO, open_bytes(path))
     return io.TextIOWrapper(file, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
 
 
@@ -140,8 +140,12 @@ def encoding_of(head: bytes) -> str:
     for mark, encoding in _UTF16.items():
         if head.startswith(mark):
             return encoding
-    even, odd = head[0:4096:2].count(0), head[1:4096:2].count(0)
-    half = max(1, min(len(head), 4096) // 2)
-    if odd > 0.7 * half and even < 0.1 * half:
+    if all(_has_nuls(part[1::2]) and not _has_nuls(part[::2]) for part in (head[:64], head[:4096])):
         return "utf-16-le"
-    return "utf-16-be" if even > 0.7 * half and odd < 0.1 * half else "utf-8"
+    is_big = all(_has_nuls(part[::2]) and not _has_nuls(part[1::2]) for part in (head[:64], head[:4096]))
+    return "utf-16-be" if is_big else "utf-8"
+
+
+def _has_nuls(octets: bytes) -> bool:
+    """Whether these are the upper halves of a text that is mostly ASCII."""
+    return octets.count(0) > 0.7 * len(octets)
