@@ -31,9 +31,30 @@ def test_the_total_is_torchs_total_on_host_and_device(norm_type: float) -> None:
 @pytest.mark.parametrize("numel", [131_073, 1_000_000, 10_000_019])
 def test_long_tensors_on_the_cpu_are_right_to_one_in_a_million(numel: int) -> None:
     torch.manual_seed(0)
-    grad = torch.randn(numel)
-    exact = float(grad.double().norm())
-    assert layer_norms_on_host([grad])[0] == pytest.approx(exact, rel=1e-6)
+    random = torch.randn(numel)
+    grads = [random, random * torch.logspace(-15, 5, numel), torch.full((numel,), 0.1), torch.full((numel,), 1.23e-4)]
+    for grad, norm in zip(grads, layer_norms_on_host(grads), strict=True):
+        assert norm == pytest.approx(float(grad.double().norm()), rel=1e-6)
+
+
+def test_a_hundred_million_equal_elements_have_their_norm() -> None:
+    grad = torch.full((100_000_000,), 0.1, dtype=torch.float16)  # half the memory, same kernel
+    assert layer_norms_on_host([grad])[0] == pytest.approx(float(grad[0]) * 1e4, rel=1e-6)
+
+
+def test_a_long_gradient_that_is_one_element_expanded_has_its_norm() -> None:
+    grad = torch.full((1,), 0.1).expand(1000, 1000)
+    assert layer_norms_on_host([grad])[0] == pytest.approx(float(grad[0, 0]) * 1e3, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0])
+def test_a_lone_spike_at_the_end_of_a_long_tensor_is_seen(norm_type: float) -> None:
+    grad = torch.full((300_001,), 1e-4)
+    grad[-1] = 50.0
+    exact = float(torch.linalg.vector_norm(grad.double(), norm_type))
+    assert layer_norms_on_host([grad], norm_type)[0] == pytest.approx(exact, rel=1e-6 if norm_type == 2.0 else 4e-6)
+    grad[-1] = math.nan
+    assert math.isnan(layer_norms_on_host([grad], norm_type)[0])
 
 
 def test_half_precision_is_measured_in_float32() -> None:
