@@ -9,6 +9,8 @@ interface LastValues {
   loss?: number | null;
   loss_scale?: number | null;
   lr?: number | null;
+  /** Which of the nulls were recorded as NaN or infinite. */
+  nonfinite?: Record<string, "NaN" | "Infinity" | "-Infinity">;
 }
 
 interface StepCounts {
@@ -59,6 +61,7 @@ interface StreamRecord {
   precision?: string;
   scaler?: string | null;
   num_parameters?: number;
+  allow_control?: boolean;
 }
 
 interface Attempt {
@@ -77,9 +80,23 @@ interface RunDetail extends RunSummary {
   position: number;
 }
 
+/** A whole run in at most 64 points. */
+interface Sparkline {
+  step: number[];
+  norm: (number | null)[];
+  max_norm: (number | null)[];
+  num_nonfinite: number[];
+}
+
+/** A run in a list; live changes come without the sparkline. */
+interface ListedRun extends RunSummary {
+  sparkline?: Sparkline | null;
+}
+
 interface RunListing {
-  items: RunSummary[];
+  items: ListedRun[];
   next_cursor: string | null;
+  num_runs: number | null;
 }
 
 // The diagnosis, its what-if, and the run's events.
@@ -146,12 +163,12 @@ interface RunEvent {
 
 // Figures, as the server sends them.
 
-type ChartName = "norm" | "clip_fraction" | "clip_coef" | "loss" | "loss_scale" | "layers";
-/** A chart of the run, or one layer by its name. */
-type FigureName = ChartName | `layer:${string}`;
+type ChartName = "norm" | "clip_fraction" | "clip_coef" | "loss" | "loss_scale" | "update_ratio" | "layers";
+/** A chart of the run, the answer about all metrics, one metric or one layer by its name. */
+type FigureName = ChartName | "metrics" | `metric:${string}` | `layer:${string}`;
 type Role =
   | "series" | "band_low" | "band_high" | "threshold" | "clipped" | "spike" | "skipped" | "nonfinite" | "lr" | "headroom"
-  | "border" | "heat" | "dominant" | "norms" | "below" | "above" | "recommended";
+  | "border" | "ghost" | "zero" | "heat" | "dominant" | "norms" | "below" | "above" | "recommended";
 type EncodedArray = { dtype: string; bdata: string; shape?: string | number };
 type AnyArray = EncodedArray | (number | string | null)[];
 
@@ -164,6 +181,8 @@ interface LiveRule {
   layer?: number;
   /** A share of so many of the newest steps. */
   window?: number;
+  /** Recorded on some steps only: those without a value are passed over. */
+  sparse?: boolean;
 }
 
 interface EncodedTrace {
@@ -179,6 +198,19 @@ interface EncodedTrace {
   fill?: string;
   line?: { shape?: string };
   live?: LiveRule | null;
+  /** Of a ghost: which older attempt. */
+  attempt?: number;
+  /** Of the user's metrics: which, and in buckets of how many steps. */
+  metric?: string;
+  bucket_steps?: number;
+}
+
+/** The steps at which an attempt is shown. */
+interface Launch {
+  attempt: number;
+  first_step: number;
+  last_step: number;
+  is_shown: boolean;
 }
 
 interface AxisShape {
@@ -189,7 +221,7 @@ interface AxisShape {
 }
 
 interface EncodedFigure {
-  name: ChartName | "layer" | "histogram";
+  name: ChartName | "metrics" | "layer" | "histogram";
   stream: string;
   attempt: number | null;
   position: number;
@@ -202,6 +234,8 @@ interface EncodedFigure {
   layer?: string | null;
   /** Of the histogram. */
   num_norms?: number | null;
+  /** Of the norms and of the loss. */
+  launches?: Launch[];
 }
 
 // Figures, decoded: plain numbers, a gap is NaN.
@@ -214,6 +248,7 @@ interface Trace {
   axis: "y" | "y2";
   shape: "linear" | "hv";
   live: LiveRule | null;
+  attempt: number | null;
   /** Of a share that live steps move: what it was before the first of them, and the newest of them. */
   slide?: { before: number; recent: number[] };
 }
@@ -238,9 +273,50 @@ interface Figure {
   range: [number, number] | null;
   traces: Trace[];
   heat: HeatMap | null;
+  launches: Launch[];
   num_appended: number;
   /** Steps of live ticks whose layers the tick did not bring. */
   num_missed: number;
+}
+
+/** How the charts draw what they show. */
+interface Drawing {
+  /** Null draws norms on a log axis and losses on a linear one. */
+  scale: "log" | "linear" | null;
+  /** Points over which lines are smoothed; 0 for none. What is smallest and largest stays in sight. */
+  smoothing: number;
+}
+
+/** One step with everything that is known of it. */
+type StepDetail = {
+  step: number;
+  attempt: number;
+  wall_time_s: number;
+  nonfinite: Record<string, string>;
+  layers: { names: string[]; norm: number | null; nonfinite: string | null }[];
+} & Record<string, number | string | boolean | null>;
+
+interface Series {
+  bucket_steps: number;
+  step: number[];
+  last_step: number[];
+  columns: Record<string, { min: (number | null)[]; max: (number | null)[]; mean: (number | null)[]; num_nonfinite: number[] }>;
+  num_skipped: number[];
+  num_clipped: number[];
+}
+
+interface RunAlert {
+  id: number;
+  run_id: string;
+  kind: string;
+  severity: Severity;
+  state: "open" | "acknowledged" | "resolved";
+  first_step: number | null;
+  last_step: number | null;
+  num_repeats: number;
+  value: number | null;
+  title: string;
+  stream?: string;
 }
 
 // The live stream.
@@ -290,6 +366,7 @@ interface View {
 interface PlotlyLike {
   react(element: HTMLElement, data: object[], layout: object, config: object): Promise<unknown>;
   purge(element: HTMLElement): void;
+  toImage(figure: object, options: object): Promise<string>;
 }
 
 interface Window {

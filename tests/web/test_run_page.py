@@ -133,7 +133,7 @@ def test_dragging_zooms_all_charts_and_a_double_click_shows_all(page: Page, run:
     assert len({tuple(steps) for steps in shown_range(page)}) == 1
     first, last = (int(edge) for edge in shown_range(page)[0])
     range_ = f"first_step={first + 1}&last_step={last}"
-    wait_until(lambda: sum("/figures/" in url and range_ in url for url in asked) == 7)
+    wait_until(lambda: sum("/figures/" in url and range_ in url for url in asked) == 9)
     expect(page.locator("range-picker")).to_contain_text(f"Steps {first + 1}–{last}")
     assert f"steps={first + 1}-{last}" in page.url
     page.mouse.dblclick(left, y)

@@ -5,8 +5,10 @@
 
 import { drawHeat, drawLines, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
-import { heatAt, layerOf, readAt } from "../lib/figures.js";
-import { lossScale, maxNorm, NOTHING, number, percent, plain } from "../lib/format.js";
+import { isLog } from "../lib/drawing.js";
+import { heatAt, layerOf, metricOf } from "../lib/figures.js";
+import { number } from "../lib/format.js";
+import { readingOf, titleOf } from "../lib/reading.js";
 import { AIM, colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
 import { knownText, t } from "../lib/texts.js";
 
@@ -43,7 +45,7 @@ export class ChartRow extends HTMLElement {
   set name(/** @type {FigureName} */ name) {
     this.#name = name;
     const layer = layerOf(name);
-    this.dataset.figure = layer === null ? name : "layer";
+    this.dataset.figure = layer !== null ? "layer" : metricOf(name) !== null ? "metric" : name;
     setText(this.#title, titleOf(name));
     if (name === "layers") this.#head.append(this.#pick, this.#colours);
     if (layer === null) return;
@@ -87,8 +89,9 @@ export class ChartRow extends HTMLElement {
    * @param {[number, number]} steps
    * @param {number[]} stepTicks
    * @param {{left: number, right: number}} margin
+   * @param {Drawing} drawing
    */
-  draw(Plotly, figure, steps, stepTicks, margin) {
+  draw(Plotly, figure, steps, stepTicks, margin, drawing) {
     this.#words.hidden = true;
     this.classList.remove("is-empty");
     if (figure.heat) this.#plot.style.height = `${heatHeight(figure.heat.layers.length)}px`;
@@ -104,9 +107,9 @@ export class ChartRow extends HTMLElement {
       this.#pick.layers = figure.heat.layers;
       return;
     }
-    const scale = (this.scale = scaleOf(figure, steps, this.#height));
+    const scale = (this.scale = scaleOf(figure, steps, this.#height, isLog(figure, drawing)));
     const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
-    drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null));
+    drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null), drawing.smoothing);
     this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);
     if (figure.name === "clip_fraction") this.#showEdges(figure, scale);
   }
@@ -192,7 +195,7 @@ export class ChartRow extends HTMLElement {
    * @returns {string} the same in words
    */
   read(figure, step, y) {
-    const parts = figure.heat ? this.#heatParts(figure.heat, step, y) : lineParts(figure, step);
+    const parts = figure.heat ? this.#heatParts(figure.heat, step, y) : readingOf(figure, step);
     setText(this.#value, parts.value);
     const lines = parts.notes.join("\n");
     if (this.#notes.dataset.lines !== lines) {
@@ -227,36 +230,10 @@ export class ChartRow extends HTMLElement {
   }
 }
 
-/** How a figure's values are written. @type {Partial<Record<FigureName, (value: number) => string>>} */
-const SHOW = { loss_scale: lossScale, loss: (value) => number(value, 4), clip_fraction: (value) => (Number.isNaN(value) ? NOTHING : percent(value)) };
-
-/** @param {Figure} figure @param {number | null} step */
-function lineParts(figure, step) {
-  const reading = readAt(figure, step ?? Infinity);
-  if (!reading) return { value: "", notes: [], marked: false };
-  const { values, marks } = reading;
-  const isNonfinite = marks.has("nonfinite") && !Number.isFinite(values.series ?? NaN);
-  const show = SHOW[figure.name] ?? number;
-  const notes = [];
-  const { band_low, band_high, threshold, lr, headroom } = values;
-  if (band_low !== undefined && band_high !== undefined && band_low < band_high) notes.push(t("reading.range", { low: show(band_low), high: show(band_high) }));
-  if (headroom !== undefined && headroom > 0) notes.push(t("reading.headroom", { value: show(headroom) }));
-  if (threshold !== undefined && threshold > 0) notes.push(t("reading.max_norm", { value: maxNorm(threshold) }));
-  if (lr !== undefined && !Number.isNaN(lr)) notes.push(t("reading.lr", { value: plain(Number(lr.toPrecision(2))) }));
-  const named = /** @type {const} */ (["clipped", "spike", "skipped", "nonfinite"]).filter((mark) => marks.has(mark));
-  if (step !== null) notes.push(...named.filter((mark) => mark !== "nonfinite" || !isNonfinite).map((mark) => t(`reading.${mark}`)));
-  return { value: isNonfinite ? t("reading.nonfinite") : values.series === undefined ? "" : show(values.series), notes, marked: isNonfinite || (step !== null && marks.has("nonfinite")) };
-}
-
 /** The learning rate keeps its own scale where there is no room for its labels. @param {Figure} figure @param {[number, number]} steps @param {number} height */
 function hiddenRight(figure, steps, height) {
   const right = rightScaleOf(figure, steps, height);
   return right && { range: right.range, ticks: { values: [], labels: [] } };
-}
-
-/** @param {FigureName} name */
-function titleOf(name) {
-  return layerOf(name) ?? t(`chart.${/** @type {ChartName} */ (name)}`);
 }
 
 /** @param {number} numLayers */

@@ -16,6 +16,11 @@ import { ALL, zoomTo } from "../lib/view.js";
 const DRAW_MS = 250;
 const DRAW_MAP_MS = 1_000;
 const LOAD_AGAIN_MS = 10_000;
+/** More charts than that are a list. */
+const MOST_METRICS = 8;
+
+/** Charts of what few record: where there is nothing of it, they do not say so. */
+const OPTIONAL = /^(update_ratio|metric:.*)$/s;
 
 export class ChartStack extends HTMLElement {
   /** Set before the element is put into the page. @type {import("../lib/run-model.js").RunModel | null} */
@@ -139,7 +144,7 @@ export class ChartStack extends HTMLElement {
     this.#drawnAt_ms = Date.now();
     this.#steps = model.shown;
     const stepTicks = this.#axis.draw(this.#steps);
-    this.#placeLayers(model.layers);
+    this.#place(model);
     for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
     this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
     this.#showMarked();
@@ -148,26 +153,30 @@ export class ChartStack extends HTMLElement {
     this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
   }
 
-  /** A row for each layer that is shown by itself, under the map. @param {string[]} layers */
-  #placeLayers(layers) {
-    const names = layers.map(layerFigure);
-    for (const row of this.#rows) if (layerOf(row.name) !== null && !names.includes(row.name)) row.remove();
-    const kept = this.#rows.filter((row) => row.isConnected);
-    const added = names.filter((name) => !kept.some((row) => row.name === name)).map(newRow);
-    this.#axis.before(...added);
-    this.#rows = [...kept, ...added];
+  /** A row for each metric of the user's, under the loss, and for each layer that is shown by itself, under the map. @param {import("../lib/run-model.js").RunModel} model */
+  #place(model) {
+    const metrics = model.metrics.slice(0, MOST_METRICS);
+    const loss = FIGURES.indexOf("loss") + 1;
+    const names = [...FIGURES.slice(0, loss), ...metrics, ...FIGURES.slice(loss), ...model.layers.map(layerFigure)];
+    if (names.join("\n") === this.#rows.map((row) => row.name).join("\n")) return;
+    const known = new Map(this.#rows.map((row) => [row.name, row]));
+    for (const row of this.#rows) if (!names.includes(row.name)) row.remove();
+    this.#rows = names.map((name) => known.get(name) ?? newRow(name));
+    this.#rows.forEach((row, i) => row.isConnected || (i ? this.#rows[i - 1].after(row) : this.#stack.prepend(row)));
   }
 
   /** @param {import("./chart-row.js").ChartRow} row @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
   #drawRow(row, model, stepTicks) {
     const figure = model.figures.get(row.name);
     const problem = model.figureProblems.get(row.name);
+    row.hidden = OPTIONAL.test(row.name) && !problem && !model.draws(row.name);
+    if (row.hidden) return;
     if (!figure) row.showWords(problem ? t("chart.error", { reason: problem }) : t("charts.loading"), !problem);
-    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {ChartName} */ (row.name) : "layers"}`), false);
+    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {Exclude<ChartName, "update_ratio">} */ (row.name) : "layers"}`), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);
     else {
       if (row.name === "layers" && !this.#isMapDue(figure)) return;
-      row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#axis.margin);
+      row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#axis.margin, model.drawing);
     }
   }
 

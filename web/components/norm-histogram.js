@@ -61,7 +61,8 @@ export class NormHistogram extends HTMLElement {
     setText(this.#above, t("histogram.above", { share: percent(share) }));
     setText(this.#below, t("histogram.below", { share: percent(1 - share) }));
     this.#above.style.top = `${Math.max(TOP_PX + LABEL_PX, top) - LABEL_PX}px`;
-    this.#below.style.top = `${Math.min(TOP_PX + inside - LABEL_PX, top + 1)}px`;
+    this.#below.style.top = `${top + 1}px`;
+    this.#below.hidden = top > TOP_PX + inside - LABEL_PX;
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { fetchPlotlyEarly } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
+import { drawingFromAddress } from "../lib/drawing.js";
 import { addressValues, rememberInAddress } from "../lib/router.js";
 import { RunModel } from "../lib/run-model.js";
 import { t } from "../lib/texts.js";
@@ -40,6 +41,7 @@ export class RunPage extends HTMLElement {
       stream: address.get("stream"),
       attempt: Number(address.get("attempt")) || null,
       view: fromAddress(address),
+      drawing: drawingFromAddress(address),
     });
     const verdicts = new VerdictModel(model);
     const whatIf = new WhatIfModel(model, verdicts);

@@ -1,6 +1,7 @@
 /** REST as promises; the only file that calls `fetch`. */
 
 import { heardServerDate } from "./clock.js";
+import { t } from "./texts.js";
 
 /** An answer other than 2xx, or none at all (`status` 0). */
 export class ApiError extends Error {
@@ -17,21 +18,47 @@ export class ApiError extends Error {
  * @param {Record<string, string | number | null | undefined>} query absent values are left out
  * @param {AbortSignal} [signal]
  */
-async function get(path, query, signal) {
+async function get(path, query = {}, signal) {
+  const response = await ask("GET", path, query, undefined, signal);
+  return response.json();
+}
+
+/**
+ * @param {"PUT" | "PATCH" | "POST" | "DELETE"} method
+ * @param {string} path below /api/v1/
+ * @param {object} [body] sent as JSON
+ * @returns {Promise<any>} null where the answer is empty
+ */
+async function send(method, path, body) {
+  const response = await ask(method, path, {}, body === undefined ? undefined : JSON.stringify(body));
+  return response.status === 204 ? null : response.json();
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, string | number | null | undefined>} query
+ * @param {BodyInit | undefined} body
+ * @param {AbortSignal} [signal]
+ */
+async function ask(method, path, query, body, signal) {
   const known = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const search = new URLSearchParams(known.map(([name, value]) => [name, String(value)]));
   const url = `/api/v1/${path}${known.length ? `?${search}` : ""}`;
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/json" };
+  if (typeof body === "string") headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(url, { signal, headers: { Accept: "application/json" } });
+    response = await fetch(url, { method, body, signal, headers });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError("The server does not answer.", 0);
+    throw new ApiError(t("error.no.answer"), 0);
   }
   heardServerDate(response.headers.get("Date"));
   if (response.status === 401) location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   if (!response.ok) throw new ApiError(await reason(response), response.status);
-  return response.json();
+  return response;
 }
 
 /** @param {Response} response */
@@ -42,10 +69,10 @@ async function reason(response) {
   } catch {
     // Not our own error, a proxy's page say: the status line must do.
   }
-  return `The server answered ${response.status} ${response.statusText}`.trim();
+  return t("error.status", { status: `${response.status} ${response.statusText}`.trim() });
 }
 
-/** @param {{q?: string, sort?: string, limit?: number, cursor?: string | null}} query @param {AbortSignal} [signal] @returns {Promise<RunListing>} */
+/** @param {{q?: string, project?: string | null, status?: string | null, tag?: string | null, sort?: string, limit?: number, cursor?: string | null}} query @param {AbortSignal} [signal] @returns {Promise<RunListing>} */
 export function getRuns(query, signal) {
   return get("runs", query, signal);
 }
@@ -53,6 +80,26 @@ export function getRuns(query, signal) {
 /** An event stream cannot say that the login has run out: this asks, and leads to the login where it has. */
 export async function checkAccess() {
   await getRuns({ limit: 1 }).catch(() => null);
+}
+
+/** @param {string} runId @param {{name?: string, tags?: string[], notes?: string, archived?: boolean}} changes @returns {Promise<RunSummary>} */
+export function patchRun(runId, changes) {
+  return send("PATCH", `runs/${encodeURIComponent(runId)}`, changes);
+}
+
+/** @param {string} runId @returns {Promise<null>} */
+export function deleteRun(runId) {
+  return send("DELETE", `runs/${encodeURIComponent(runId)}`);
+}
+
+/** @param {AbortSignal} [signal] @returns {Promise<{items: {project: string, num_runs: number, num_steps: number}[]}>} */
+export function getProjects(signal) {
+  return get("projects", {}, signal);
+}
+
+/** @param {AbortSignal} [signal] @returns {Promise<{items: {tag: string, num_runs: number}[]}>} */
+export function getTags(signal) {
+  return get("tags", {}, signal);
 }
 
 /** @param {string} runId @param {AbortSignal} [signal] @returns {Promise<RunDetail>} */
@@ -90,4 +137,29 @@ export function getWhatIf(runId, query, signal) {
 /** The newest events first. @param {string} runId @param {AbortSignal} [signal] @returns {Promise<{items: RunEvent[]}>} */
 export function getEvents(runId, signal) {
   return get(`runs/${encodeURIComponent(runId)}/events`, { limit: 50 }, signal);
+}
+
+/** @param {string} runId @param {number} step @param {{stream: string, attempt?: number | null}} query @param {AbortSignal} [signal] @returns {Promise<StepDetail>} */
+export function getStep(runId, step, query, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/steps/${step}`, query, signal);
+}
+
+/**
+ * @param {string} runId
+ * @param {{columns: string, stream: string, attempt?: number | null, first_step: number, last_step: number, points: number}} query
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Series>}
+ */
+export function getSeries(runId, query, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/series`, query, signal);
+}
+
+/** @param {string} runId @param {AbortSignal} [signal] @returns {Promise<{items: RunAlert[]}>} */
+export function getRunAlerts(runId, signal) {
+  return get(`runs/${encodeURIComponent(runId)}/alerts`, { limit: 100 }, signal);
+}
+
+/** Another threshold for the live run; refused with the reason where it does not allow it. @param {string} runId @param {{max_norm: number, stream: string, pattern: string | null}} control */
+export function putControl(runId, control) {
+  return send("PUT", `runs/${encodeURIComponent(runId)}/control`, control);
 }

@@ -3,6 +3,7 @@
 import { AIM, areDense, indexesOnScreen } from "./scales.js";
 import { indexAt } from "./arrays.js";
 import { readTokens, styleOf, translucent } from "./chart-theme.js";
+import { smoothed } from "./drawing.js";
 import { coarsened, outline } from "./histogram.js";
 
 /** @typedef {import("./chart-theme.js").Tokens} Tokens */
@@ -14,6 +15,9 @@ import { coarsened, outline } from "./histogram.js";
  * @property {number} width
  * @property {number} height
  */
+
+/** Those whose line may be smoothed: a share is a mean already, a loss scale goes in steps. */
+const ROUGH = /^(norm|clip_coef|loss|update_ratio|layer:.*|metric:.*)$/s;
 
 /** How tall a bar of the histogram is at least. */
 const BAR_PX = 5;
@@ -58,11 +62,13 @@ export function fetchPlotlyEarly() {
  * @param {Frame} frame
  * @param {import("./scales.js").Scale} scale
  * @param {{range: [number, number], ticks: import("./axes.js").Ticks} | null} right
+ * @param {number} smoothing points that the line is smoothed over
  */
-export function drawLines(Plotly, element, figure, frame, scale, right) {
+export function drawLines(Plotly, element, figure, frame, scale, right, smoothing) {
   const theme = readTokens();
   const lines = figure.traces.filter(({ role }) => role !== "band_low" && role !== "band_high" && role !== "border");
-  const data = [...band(figure, frame, theme), ...lines.map((trace) => styledTrace(trace, frame, theme))];
+  const points = ROUGH.test(figure.name) ? smoothing : 0;
+  const data = [...band(figure, frame, theme), ...lines.flatMap((trace) => lineOrSmooth(trace, frame, theme, points, scale.log))];
   const layout = {
     ...sharedLayout(frame, theme),
     shapes: figure.name === "clip_fraction" ? shareShapes(figure, theme) : [],
@@ -125,7 +131,7 @@ export function drawHeat(Plotly, element, figure, frame, span) {
  */
 export function drawHistogram(Plotly, element, histogram, frame, scale, { inForce, trial, line }) {
   const [low, high] = scale.range;
-  const bars = coarsened(histogram, (high / low) ** (BAR_PX / frame.height));
+  const bars = coarsened(histogram, scale.log ? (high / low) ** (BAR_PX / frame.height) : 1);
   const theme = readTokens();
   const most = Math.max(...bars.counts) * 1.06;
   const split = line ?? Infinity;
@@ -142,6 +148,37 @@ export function drawHistogram(Plotly, element, histogram, frame, scale, { inForc
     yaxis: { ...yAxis(scale.log ? scale.range.map(Math.log10) : scale.range, scale.ticks, scale.log, theme), showticklabels: frame.margin.left > 20 },
   };
   return Plotly.react(element, data, layout, { staticPlot: true, displayModeBar: false });
+}
+
+/**
+ * A chart as it stands on the page, with its title and its axis of steps, as the address of a picture.
+ * @param {PlotlyLike} Plotly
+ * @param {HTMLElement} element it is drawn in
+ * @param {{title: string, below: string, stepLabels: string[], names: string[] | null}} words `names` of the rows of a map
+ */
+export function pictureOf(Plotly, element, { title, below, stepLabels, names }) {
+  const theme = readTokens();
+  const drawn = /** @type {HTMLElement & {data: object[], layout: {xaxis: object, yaxis: object, height: number}}} */ (element);
+  const layout = {
+    ...drawn.layout,
+    width: undefined,
+    height: undefined,
+    title: { text: escaped(title), x: 0.02, xanchor: "left", font: { size: 16, color: theme.text } },
+    margin: { l: names ? 220 : 70, r: 70, t: 56, b: 56 },
+    paper_bgcolor: theme.surface,
+    plot_bgcolor: theme.surface,
+    xaxis: { ...drawn.layout.xaxis, showticklabels: true, ticktext: stepLabels, title: { text: escaped(below) } },
+    yaxis: names
+      ? { ...drawn.layout.yaxis, visible: true, tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names.map(escaped), tickfont: { size: 9 } }
+      : drawn.layout.yaxis,
+  };
+  const height = names ? Math.min(1600, Math.max(360, 112 + 11 * names.length)) : 480;
+  return Plotly.toImage({ data: drawn.data, layout }, { format: "png", width: 1280, height, scale: 2 });
+}
+
+/** Plotly reads some markup in texts. @param {string} words */
+function escaped(words) {
+  return words.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
 /** @param {HTMLElement} element */
@@ -238,6 +275,22 @@ function shareShapes(figure, theme) {
     ...across, type: "line", y0: y[0], y1: y[0], line: { width: 1, dash: "dot", color: translucent(theme.muted, 0.6) },
   }));
   return [{ ...across, type: "rect", y0: AIM[0], y1: AIM[1], line: { width: 0 }, fillcolor: translucent(theme.ok, 0.16) }, ...borders];
+}
+
+/**
+ * A line that is smoothed has what it was made of behind it: no extreme is hidden.
+ * @param {Trace} trace
+ * @param {Frame} frame
+ * @param {Tokens} theme
+ * @param {number} points
+ * @param {boolean} log
+ * @returns {object[]}
+ */
+function lineOrSmooth(trace, frame, theme, points, log) {
+  const line = styledTrace(trace, frame, theme);
+  if (trace.role !== "series" || points < 2 || line.y.length < 3 * points) return [line];
+  const faint = { ...line, mode: "lines", line: { width: 1, color: translucent(theme.series, 0.35) } };
+  return [faint, { ...line, mode: "lines", line: { width: 2, color: theme.series }, y: smoothed(line.y, points, log) }];
 }
 
 /** @param {Trace} trace @param {Frame} frame @param {Tokens} theme */

@@ -2,7 +2,9 @@
 
 import { ApiError, getFigure, getRun } from "./api.js";
 import { everySecond, serverNow } from "./clock.js";
-import { decodeFigure, extendFigure, FIGURES, hasValues, lastStep, layerFigure, layerOf } from "./figures.js";
+import { NATURAL } from "./drawing.js";
+import { extendFigure } from "./figure-growth.js";
+import { decodeFigure, hasValues, lastStep, layerFigure, layerOf, metricFigures, metricOf, READ } from "./figures.js";
 import { countIn } from "./step-counts.js";
 import { stream } from "./stream.js";
 import { rangeToRead, stepsOnScreen } from "./view.js";
@@ -14,12 +16,14 @@ const MOST_LAYERS = 6;
 const TROUBLE_MS = 5_000;
 /** A tick brings the layers of its last step only: the map is completed now and then, not by each viewer each second. */
 const COMPLETE_MAP_MS = 15_000;
+/** Ticks bring no metrics of the user's own. */
+const METRICS_AGAIN_MS = 15_000;
 /** A quiet run is asked about again: silence comes without a message. */
 const QUIET_S = 20;
 const ASK_AGAIN_S = 10;
 
 /**
- * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps), `tick` (steps that came
+ * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps, and how), `tick` (steps that came
  * in on screen), `gone` (deleted).
  */
 export class RunModel extends EventTarget {
@@ -34,6 +38,8 @@ export class RunModel extends EventTarget {
   figureProblems = new Map();
   /** Those shown one by one, the newest last. @type {string[]} */
   layers = [];
+  /** @type {Drawing} */
+  drawing = NATURAL;
 
   #signal = new AbortController().signal;
   #reading = new AbortController();
@@ -51,17 +57,19 @@ export class RunModel extends EventTarget {
   #timer = 0;
   #troubleTimer = 0;
   #readAt_ms = 0;
+  #metricsAt_ms = 0;
 
   /**
    * @param {string} runId
-   * @param {{stream: string | null, attempt: number | null, view: View}} selection
+   * @param {{stream: string | null, attempt: number | null, view: View, drawing: Drawing}} selection
    */
-  constructor(runId, { stream, attempt, view }) {
+  constructor(runId, { stream, attempt, view, drawing }) {
     super();
     this.runId = runId;
     this.chosenStream = stream;
     this.attempt = attempt;
     this.view = view;
+    this.drawing = drawing;
   }
 
   /** @param {AbortSignal} signal ends everything this model does */
@@ -150,7 +158,23 @@ export class RunModel extends EventTarget {
   }
 
   get #names() {
-    return [...FIGURES, ...this.layers.map(layerFigure)];
+    return [...READ, ...this.layers.map(layerFigure)];
+  }
+
+  /** Those the user sent, as charts. @returns {FigureName[]} */
+  get metrics() {
+    return [...this.figures.keys()].filter((name) => metricOf(name) !== null);
+  }
+
+  /** The attempts on screen, by step. */
+  get launches() {
+    return this.figures.get("norm")?.launches ?? this.figures.get("loss")?.launches ?? [];
+  }
+
+  /** @param {Drawing} drawing */
+  setDrawing(drawing) {
+    this.drawing = drawing;
+    this.#say("view");
   }
 
   /** @param {View} view */
@@ -183,7 +207,7 @@ export class RunModel extends EventTarget {
     this.#wanted.clear();
     if (!this.detail || !this.hasSteps || this.#signal.aborted) return;
     this.#readAt_ms = Date.now();
-    if (FIGURES.every((name) => names.includes(name))) {
+    if (READ.every((name) => names.includes(name))) {
       // A whole read makes those under way idle; a read of one chart must not end theirs.
       this.#reading.abort();
       this.#reading = new AbortController();
@@ -208,9 +232,13 @@ export class RunModel extends EventTarget {
       const layer = layerOf(name);
       const encoded = await getFigure(this.runId, layer === null ? name : "layer", { ...query, layer }, this.#reading.signal);
       if (generation !== this.#generation || this.#signal.aborted || (layer !== null && !this.layers.includes(layer))) return;
+      this.figureProblems.delete(name);
+      if (name === "metrics") {
+        this.#keepMetrics(encoded);
+        return;
+      }
       const figure = decodeFigure(name, encoded);
       this.figures.set(name, figure);
-      this.figureProblems.delete(name);
       if (figure.position < this.#coveredFrom) this.#readSoon([name]);
       for (const { position, tick } of this.#pending) this.#extend(figure, position, tick);
     } catch (error) {
@@ -218,6 +246,14 @@ export class RunModel extends EventTarget {
       this.figureProblems.set(name, error instanceof Error ? error.message : String(error));
       this.#readAfterTrouble();
     }
+    this.#say("figures");
+  }
+
+  /** @param {EncodedFigure} encoded */
+  #keepMetrics(encoded) {
+    this.#metricsAt_ms = Date.now();
+    for (const name of this.metrics) this.figures.delete(name);
+    for (const figure of metricFigures(encoded)) this.figures.set(figure.name, figure);
     this.#say("figures");
   }
 
@@ -240,7 +276,10 @@ export class RunModel extends EventTarget {
     if (message.kind === "covered" && message.runs.includes(this.runId)) this.#heardCovered(message.position);
     if (message.kind !== "event") return;
     if (message.event === "tick") this.#heardTick(message.position, message.payload);
-    if (message.event === "run") this.#heardSummary(message.position, message.payload);
+    if (message.event === "run") {
+      this.#heardSummary(message.position, message.payload);
+      this.#readSoon(["metrics"]);
+    }
     if (message.event === "stale") this.#heardStale();
     if (message.event === "deleted") {
       this.deleted = true;
@@ -284,6 +323,10 @@ export class RunModel extends EventTarget {
     if (!this.view.follow && this.view.last === null) return;
     if (this.#numReads) this.#pending.push({ position, tick });
     for (const figure of this.figures.values()) this.#extend(figure, position, tick);
+    if (Date.now() - this.#metricsAt_ms > METRICS_AGAIN_MS) {
+      this.#metricsAt_ms = Date.now();
+      this.#readSoon(["metrics"]);
+    }
     this.dispatchEvent(new CustomEvent("tick", { detail: { position, tick } }));
     this.#say("figures");
   }

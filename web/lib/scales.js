@@ -34,21 +34,23 @@ function extentOf(traces, steps, positive) {
  * @param {Figure} figure
  * @param {[number, number]} steps on screen
  * @param {number} height of the plot in pixels
+ * @param {boolean} [log] other than the figure has it
  * @returns {Scale}
  */
-export function scaleOf(figure, steps, height) {
+export function scaleOf(figure, steps, height, log = figure.log) {
   const count = Math.max(2, Math.floor(height / 28));
   if (figure.name === "loss_scale") return powerScale(figure, steps, count);
   const threshold = thresholdOf(figure, steps);
   if (figure.range) return fixedScale(figure.name, figure.range, count);
   const lines = figure.traces.filter((trace) => trace.axis === "y" && trace.role !== "threshold");
-  const found = extentOf(lines, steps, figure.log) ?? (threshold ? [threshold, threshold] : [figure.log ? 1 : 0, 1]);
+  const found = extentOf(lines, steps, log) ?? (threshold ? [threshold, threshold] : [log ? 1 : 0, 1]);
   const [low, high] = /** @type {[number, number]} */ (found);
   const beyond = threshold === null ? 0 : distance(threshold, low, high);
   const values = threshold !== null && !beyond ? [low, high, threshold] : [low, high];
-  const range = padded([Math.min(...values), Math.max(...values)], figure.log);
-  const ticks = figure.log ? logTicks(range, count) : linearTicks(range, count);
-  return { range, log: figure.log, ticks, threshold: threshold === null ? null : { value: threshold, beyond } };
+  const range = padded([Math.min(...values), Math.max(...values)], log);
+  if (figure.name === "norm" && !log) range[0] = 0;
+  const ticks = log ? logTicks(range, count) : linearTicks(range, count);
+  return { range, log, ticks, threshold: threshold === null ? null : { value: threshold, beyond } };
 }
 
 /** @param {FigureName} name @param {[number, number]} range @param {number} count @returns {Scale} */

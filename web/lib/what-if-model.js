@@ -191,7 +191,8 @@ export class WhatIfModel extends EventTarget {
 
   async #askInForce() {
     const { policy } = this.#run.record;
-    const clip = policy?.startsWith("global_norm(") ? policy : this.inForce === null ? null : String(this.inForce);
+    // A moving threshold is replayed as it moves; a fixed one may have been changed since it was written down.
+    const clip = policy && /^global_norm\(.*\(/.test(policy) ? policy : this.inForce === null ? null : String(this.inForce);
     if (clip === null) return;
     const answer = await this.#ask(clip, this.#reading.signal);
     if (!answer) return;

@@ -13,6 +13,7 @@ export default {
   "chart.clip_coef": "Clip coefficient",
   "chart.loss": "Loss",
   "chart.loss_scale": "Loss scale",
+  "chart.update_ratio": "Update ÷ weights",
   "chart.layers": "Layers",
   "chart.layers.words": "norm by layer, log colour",
   "chart.empty.norm": "No gradient norms recorded in this range",
@@ -56,6 +57,7 @@ export default {
   "reading.clipped": "clipped",
   "reading.spike": "spike",
   "reading.skipped": "skipped",
+  "reading.zero": "scale 0",
   "reading.headroom": "overflows at {value}",
   "reading.nonfinite": "NaN or Inf",
 };
