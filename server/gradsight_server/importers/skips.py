@@ -1,6 +1,8 @@
 """Logs that count skipped steps rather than name them: each step of such a window as a point of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from gradsight_server.importers.items import Meaning, Point
 
@@ -43,3 +45,20 @@ def meaning(source: str) -> Meaning:
         source=source,
         remark="The log counts the skipped steps between two lines without saying which; they are spread evenly.",
     )
+
+
+def placed(before: int, step: int, guesses: Sequence[float | None]) -> list[int]:
+    """A step of its own for each skip, after `before` and up to `step`, in order and near its guess.
+
+    Without a guess they are spread evenly between their neighbours. No more skips than steps are placed.
+    """
+    num = min(len(guesses), step - before)
+    known = [(i, guess) for i, guess in enumerate(guesses[:num]) if guess is not None]
+    ends = [(-1, float(before)), *known, (num, step + 1.0)]
+    filled = np.interp(np.arange(num), [i for i, _ in ends], [guess for _, guess in ends])
+    steps = np.clip(np.round(filled).astype(np.int64), before + 1, step).tolist()
+    for i in range(1, num):
+        steps[i] = max(steps[i], steps[i - 1] + 1)
+    for i in range(num - 1, -1, -1):
+        steps[i] = min(steps[i], step - (num - 1 - i))
+    return [int(at) for at in steps]
