@@ -10,6 +10,7 @@ import io
 import lzma
 import zipfile
 import zlib
+from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
@@ -33,42 +34,42 @@ def open_bytes(path: Path) -> BufferedIOBase:
         NothingToReadError: says why it cannot be read.
     """
     try:
-        raw = path.open("rb")
+        with path.open("rb") as raw:
+            begin = raw.read(6)
+        return _opener(path, begin)()
     except FileNotFoundError:
         raise NothingToReadError(f"there is no file {str(path)!r}.") from None
     except IsADirectoryError:
         raise NothingToReadError(f"{str(path)!r} is a folder; name a file in it.") from None
-    except OSError as error:
-        raise NothingToReadError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
-    try:
-        return _unpacked(path, raw)
-    except DAMAGE as error:
-        raw.close()
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise NothingToReadError(f"{str(path)!r} is damaged: {error}.") from None
-    except BaseException:
-        raw.close()
-        raise
+    except OSError as error:
+        raise NothingToReadError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
 
 
-def _unpacked(path: Path, raw: io.BufferedReader) -> BufferedIOBase:
-    begin = raw.peek(6)[:6]
+def _opener(path: Path, begin: bytes) -> Callable[[], BufferedIOBase]:
     if begin.startswith(GZIP):
-        return gzip.GzipFile(fileobj=raw, mode="rb")
+        return lambda: gzip.GzipFile(path)
     if begin.startswith(BZIP2):
-        return bz2.BZ2File(raw)
+        return lambda: bz2.BZ2File(path)
     if begin.startswith(XZ):
-        return lzma.LZMAFile(raw)
+        return lambda: lzma.LZMAFile(path)
+    if begin.startswith(ZIP):
+        return lambda: _largest_in(path)
     if begin.startswith(ZSTD):
         raise NothingToReadError(f"{str(path)!r} is packed with zstd, which isn't read here: unpack it first.")
-    if begin.startswith(ZIP):
-        archive = zipfile.ZipFile(raw)
-        largest = max(archive.infolist(), key=lambda member: member.file_size, default=None)
-        if largest is None or largest.is_dir():
+    return lambda: path.open("rb")
+
+
+def _largest_in(path: Path) -> BufferedIOBase:
+    with zipfile.ZipFile(path) as archive:  # the member keeps it open
+        files = [member for member in archive.infolist() if not member.is_dir()]
+        largest = max(files, key=lambda member: member.file_size, default=None)
+        if largest is None:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with no file in it.")
         if largest.flag_bits & 1:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with a password.")
         return cast(BufferedIOBase, archive.open(largest))
-    return raw
 
 
 def is_packed(path: Path) -> bool:
@@ -130,7 +131,8 @@ def open_text(path: Path) -> TextIO:
     Raises:
         NothingToReadError
     """
-    encoding = encoding_of(read_head(path, 4096))
+    head = read_head(path, 4096)
+    encoding = "utf-16" if head.startswith(tuple(_UTF16)) else encoding_of(head)  # which leaves the mark out
     file = cast(BinaryIO, open_bytes(path))
     return io.TextIOWrapper(file, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
 
@@ -140,9 +142,10 @@ def encoding_of(head: bytes) -> str:
     for mark, encoding in _UTF16.items():
         if head.startswith(mark):
             return encoding
-    if all(_has_nuls(part[1::2]) and not _has_nuls(part[::2]) for part in (head[:64], head[:4096])):
+    parts = head[:4], head[:64], head[:4096]
+    if all(_has_nuls(part[1::2]) and not _has_nuls(part[::2]) for part in parts):
         return "utf-16-le"
-    is_big = all(_has_nuls(part[::2]) and not _has_nuls(part[1::2]) for part in (head[:64], head[:4096]))
+    is_big = all(_has_nuls(part[::2]) and not _has_nuls(part[1::2]) for part in parts)
     return "utf-16-be" if is_big else "utf-8"
 
 
