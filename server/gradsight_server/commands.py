@@ -134,6 +134,52 @@ def runs(
 
 
 @app.command()
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="32 hex digits; `gradsight runs` lists them.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The server's answer as it is, with the last events.")
+    ] = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Show a run: its state, verdict, streams, newest values, and what happened last."""
+    from gradsight_server.showing import show_run  # late: Rich's tables
+
+    raise typer.Exit(show_run(run_id, server, token, as_json=as_json))
+
+
+@app.command()
+def compare(
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN_ID RUN_ID…", help="Two to eight runs.")],
+    stream: Annotated[str | None, typer.Option(help="Of runs that have several.", show_default="main")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON: each diagnosis, and what differs.")] = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Set runs side by side: verdicts, numbers, and where their configuration differs."""
+    from gradsight_server.comparing import compare_runs  # late: Rich's tables
+
+    raise typer.Exit(compare_runs(run_ids, server, token, stream=stream, as_json=as_json))
+
+
+@app.command()
+def tail(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="32 hex digits; `gradsight runs` lists them.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=10_000, help="So many of the newest first.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until the run ends, or Ctrl-C.")] = True,
+    stream: Annotated[str | None, typer.Option(help="Of a run that has several.", show_default="main")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a step.")] = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Follow a run's steps live in the terminal."""
+    from gradsight_server.tailing import tail_run  # late: Rich
+
+    code = tail_run(run_id, server, token, stream=stream, lines=lines, follow=follow, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
 def diagnose(
     targets: Annotated[list[str], typer.Argument(metavar="RUN_ID|PATH…", help="Runs on the server, or logs.")],
     max_norm: Annotated[float | None, typer.Option(help="The threshold, for a log that does not tell it.")] = None,
@@ -211,6 +257,14 @@ def compact(
     from gradsight_server.maintenance import compact as compact_database
 
     print(compact_database(db=db, keep_raw_days=keep_raw_days, keep_raw_steps=keep_raw_steps))
+
+
+@db_app.command()
+def distribute(db: Db = None) -> None:
+    """Spread runs over the nodes of a PostgreSQL with the Citus extension. Stop the servers first; may be repeated."""
+    from gradsight_server.maintenance import distribute as distribute_database
+
+    distribute_database(db=db)
 
 
 @db_app.command()

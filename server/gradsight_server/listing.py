@@ -27,8 +27,7 @@ def list_runs(server: str, token: str | None, *, project: str | None, limit: int
     items = answer["items"]
     if not items:
         return complain(f"there are no runs at {server} yet.", exit_code=1)
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_A_PIPE)
-    console.print(_table(items, time.time()))
+    terminal().print(_table(items, time.time()))
     return 0
 
 
@@ -52,7 +51,7 @@ def _table(items: list[dict[str, Any]], now_s: float) -> Table:
             _share(run["num_clipped"], run["num_steps"]),
             str(run["num_skipped"]),
             str(run["num_nonfinite"]),
-            _ago(now_s - run["last_seen_s"]),
+            ago(now_s - run["last_seen_s"]),
             run["id"],
         )
     return table
@@ -77,7 +76,13 @@ def _share(part: int, whole: int) -> str:
     return "–" if not whole else f"{100 * part / whole:.0f} %"
 
 
-def _ago(seconds: float) -> str:
+def terminal() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough for a row where a file or another program reads."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(width=WIDTH_OF_A_PIPE, highlight=False)
+
+
+def ago(seconds: float) -> str:
+    """A duration by its largest unit."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
