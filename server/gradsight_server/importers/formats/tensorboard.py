@@ -127,7 +127,7 @@ def _first_time(file: Path) -> float:
 
 
 def _scalars(file: Path) -> Iterator[_Scalar | Unread]:
-    """In the order they were written. A last record that is cut ends the file silently: a training may be writing it."""
+    """In the order they were written. A last record that is cut ends the file silently: a training may write it yet."""
     try:
         event_pb2 = import_module("tensorboard.compat.proto.event_pb2")  # late: an extra
         data = import_module("tensorboard.util.tensor_util")
