@@ -1,4 +1,4 @@
-"""The numbers that policies and thresholds are given, checked once, at construction.
+"""The numbers and truths that policies, thresholds and monitors are given, checked once, at construction.
 
 Each check gives the value as a plain float or int (a numpy scalar is fine, a bool is no number), or raises a
 ConfigurationError that names the argument and the value.
@@ -48,6 +48,13 @@ def whole(name: str, value: Any, *, least: int, most: int = 2**53 - 1) -> int:
         until = "on" if most == 2**53 - 1 else f"to {most:,}"
         raise ConfigurationError(f"{name} must be a whole number from {least} {until}, got {value!r}.")
     return int(value)
+
+
+def truth(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one: the text "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}.")
+    return value
 
 
 def patterns(name: str, value: Any) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Layers:
     """
 
     def __init__(self, model: Model, optimizer: Optimizer) -> None:
-        self._model = model if isinstance(model, Module) else list(model)
+        self._model = model if isinstance(model, Module) else _pairs(model)
         self._optimizer = optimizer
         self._num_in_optimizer = 0
         unnamed = self._read()
@@ -106,6 +106,17 @@ class Layers:
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters)
+
+
+def _pairs(model: Any) -> list[tuple[str, Parameter]]:
+    """What was given for a module, checked: `model.parameters()`, say, has no names."""
+    pairs = list(model) if isinstance(model, Iterable) else [model]
+    for pair in pairs:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], str) or not isinstance(pair[1], Tensor):
+            given = f"{type(pair).__name__} of shape {tuple(pair.shape)}" if isinstance(pair, Tensor) else repr(pair)
+            raise ConfigurationError(f"model must be a module or (name, parameter) pairs, got {given}.")
+    return [(name, parameter) for name, parameter in pairs]
 
 
 class BackwardOrder:

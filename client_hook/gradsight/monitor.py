@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from gradsight import saved_state, wire
+from gradsight import arguments, saved_state, wire
 from gradsight.amp import AmpStep, Outcome
 from gradsight.errors import ClosedError, ConfigurationError
 from gradsight.group_clipping import clipper_of
@@ -86,14 +86,18 @@ class Monitor:
         layer_every: int = 1,
         skip_nonfinite: bool = True,
     ) -> None:
-        if precision not in PRECISIONS:
+        if not isinstance(precision, str) or precision not in PRECISIONS:
             raise ConfigurationError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
-        if not isinstance(layer_every, int) or layer_every < 1:
-            raise ConfigurationError(f"layer_every must be a whole number from 1 on, got {layer_every!r}.")
+        layer_every = arguments.whole("layer_every", layer_every, least=1)
+        update_scaler = arguments.truth("update_scaler", update_scaler)
+        skip_nonfinite = arguments.truth("skip_nonfinite", skip_nonfinite)
+        fused = None if fused is None else arguments.truth("fused", fused)
         if not isinstance(stream, str) or not 1 <= len(stream) <= 256:
             raise ConfigurationError(f"stream must be a name of 1 to 256 characters, got {stream!r}.")
         if not isinstance(optimizer, Optimizer):
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
+        if run is not None and not isinstance(run, Run):
+            raise ConfigurationError(f"run must be a gradsight.Run or None, got {run!r}.")
         if run is not None and run.is_finished:
             raise ClosedError(f"run must not be finished, got {run!r}.")
         self.policy = as_policy(clip)

@@ -30,8 +30,16 @@ def train(monitor: gradsight.Monitor, model: nn.Module, optimizer: torch.optim.O
         pytest.param({"clip": "1"}, "clip must be a positive number, got '1'", id="threshold as text"),
         pytest.param({"clip": True}, "clip must be a positive number, got True", id="a truth as threshold"),
         pytest.param({"precision": "fp8"}, "precision must be one of fp32, bf16, fp16, got 'fp8'", id="precision"),
-        pytest.param({"layer_every": 0}, "layer_every must be", id="layer_every"),
-        pytest.param({"stream": ""}, "stream must be", id="stream"),
+        pytest.param({"precision": ["fp16"]}, "precision must be one of fp32, bf16, fp16, got ['fp16']", id="list"),
+        pytest.param({"layer_every": 0}, "layer_every must be a whole number from 1 on, got 0", id="layer_every 0"),
+        pytest.param({"layer_every": 1.5}, "layer_every must be a whole number from 1 on, got 1.5", id="half a layer"),
+        pytest.param({"layer_every": True}, "layer_every must be a whole number from 1 on, got True", id="truth"),
+        pytest.param({"stream": ""}, "stream must be a name of 1 to 256 characters, got ''", id="stream without name"),
+        pytest.param({"stream": 3}, "stream must be a name of 1 to 256 characters, got 3", id="stream by number"),
+        pytest.param({"run": "x"}, "run must be a gradsight.Run or None, got 'x'", id="run by name"),
+        pytest.param({"fused": "yes"}, "fused must be True or False, got 'yes'", id="fused"),
+        pytest.param({"skip_nonfinite": "no"}, "skip_nonfinite must be True or False, got 'no'", id="skip_nonfinite"),
+        pytest.param({"update_scaler": 1}, "update_scaler must be True or False, got 1", id="update_scaler"),
         pytest.param(
             {"loss_scale": 1024.0}, "loss_scale must be left out with precision 'fp32', got 1024.0", id="scale"
         ),
@@ -49,6 +57,19 @@ def test_wrong_arguments_are_refused_at_construction(arguments: dict[str, Any], 
         gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), **arguments)
     assert told in str(refused.value)
     assert isinstance(refused.value, ValueError)
+
+
+def test_parameters_without_names_are_refused() -> None:
+    model = small_model()
+    wanted = r"model must be a module or \(name, parameter\) pairs, got "
+    for given, told in [
+        (model.parameters(), "Parameter of shape"),
+        ("model", "'m'"),
+        (3, "3"),
+        ([("w", 1.0)], r"\('w'"),
+    ]:
+        with pytest.raises(ConfigurationError, match=wanted + told):
+            gradsight.Monitor(given, SGD(model.parameters(), lr=0.1))  # type: ignore[arg-type]
 
 
 def test_an_optimizer_of_another_model_is_refused() -> None:
