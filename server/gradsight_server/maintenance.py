@@ -4,7 +4,7 @@ import time
 
 from gradsight_server.serve import open_or_explain
 from gradsight_server.settings import load_settings
-from gradsight_server.store import retention
+from gradsight_server.store import citus, retention
 
 
 def compact(**options: object) -> str:
@@ -21,3 +21,18 @@ def compact(**options: object) -> str:
         database.close()
     removed = f"raw steps of {num_attempts} attempt{'s' * (num_attempts != 1)} were removed; " if num_attempts else ""
     return f"{settings.shown_db}: {removed}{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now."
+
+
+def distribute(**options: object) -> None:
+    """Spreads the tables over a Citus cluster, and prints each step.
+
+    Raises:
+        SettingsError: the database has no Citus; it says what is missing.
+    """
+    settings = load_settings(**options)
+    database = open_or_explain(settings)
+    try:
+        with database.administering() as conn:
+            citus.distribute(conn, lambda step: print(step, flush=True))
+    finally:
+        database.close()

@@ -102,6 +102,16 @@ class Database:
             for name in metadata.tables:
                 execute(conn, f"VACUUM (ANALYZE) {name}")
 
+    @contextmanager
+    def administering(self) -> Iterator[Connection]:
+        """A connection that commits each statement by itself, for what is done once and by hand."""
+        self._check_open()
+        try:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+                yield conn
+        except Exception as error:
+            raise explained(error) from error.__cause__
+
     def num_bytes(self) -> int:
         """How much room it takes on disk."""
         with self.reading() as conn:

@@ -68,11 +68,16 @@ def _short(values: NDArray[np.float64]) -> list[float | None]:
 
 def _keep(conn: Connection, drawn: dict[str, dict[str, list[Any]]], now_s: float) -> None:
     insert = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
-    still_there = conn.scalars(
-        select(runs.c.run_id).where(runs.c.run_id.in_(drawn)).with_for_update(read=True, key_share=True)
-    )
-    rows = [{"run_id": run_id, "points": drawn[run_id], "updated_at_s": now_s} for run_id in sorted(still_there)]
+    still_there = [run_id for run_id in sorted(drawn) if _lock(conn, run_id)]
+    rows = [{"run_id": run_id, "points": drawn[run_id], "updated_at_s": now_s} for run_id in still_there]
     if rows:
         query = insert(sparklines)
         changed = {name: query.excluded[name] for name in ("points", "updated_at_s")}
         conn.execute(query.on_conflict_do_update(index_elements=["run_id"], set_=changed), rows)
+
+
+def _lock(conn: Connection, run_id: str) -> bool:
+    """Keeps a run from being deleted meanwhile; whether it is there. One by one: a distributed database locks the rows
+    of one node at a time only."""
+    query = select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update(read=True, key_share=True)
+    return conn.scalar(query) is not None
