@@ -6,7 +6,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 FROM python:3.12-slim
 COPY --from=build /wheel /tmp/wheel
-RUN pip install --no-cache-dir "$(ls /tmp/wheel/gradsight-*.whl)[server,postgres]" \
+RUN pip install --no-cache-dir "$(ls /tmp/wheel/gradsight-*.whl)[server,postgres,parquet]" \
     && rm -r /tmp/wheel \
     && useradd --uid 1000 --create-home --home-dir /data gradsight
 USER 1000

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -12,11 +13,16 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SCALE: dict[str, dict[str, Any]] = {
+    name: service for name, service in COMPOSE["services"].items() if service.get("profiles") == ["scale"]
+}
+
+
 @pytest.fixture
 def server() -> dict[str, Any]:
-    services: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    [service] = (service for service in services.values() if "profiles" not in service)
-    return service
+    [service] = (service for service in COMPOSE["services"].values() if "profiles" not in service)
+    return service  # type: ignore[no-any-return]
 
 
 def last_command(instruction: str) -> list[str]:
@@ -46,3 +52,48 @@ def test_image_asks_itself_whether_it_is_healthy(server: dict[str, Any]) -> None
 
 def test_image_runs_as_a_user() -> None:
     assert re.findall(r"^USER (\w+)$", DOCKERFILE, re.MULTILINE)[-1] not in ("root", "0")
+
+
+def test_profile_scale_is_a_database_two_replicas_and_a_proxy_in_front() -> None:
+    assert set(SCALE) == {"proxy", "replica", "postgres"}
+    assert SCALE["replica"]["deploy"]["replicas"] == 2
+    assert [name for name, service in SCALE.items() if "ports" in service] == ["proxy"]
+    assert set(SCALE["proxy"]["depends_on"]) == {"replica"}
+    assert SCALE["replica"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+
+
+def test_replicas_ask_for_the_token_and_reach_the_database_by_the_names_it_has(server: dict[str, Any]) -> None:
+    replica, database = SCALE["replica"], SCALE["postgres"]["environment"]
+    assert replica["environment"]["GRADSIGHT_TOKEN"] == server["environment"]["GRADSIGHT_TOKEN"]
+    assert replica["build"] == server["build"]
+    arguments = replica["command"]
+    url = urlsplit(arguments[arguments.index("--db") + 1])
+    assert (url.scheme, url.hostname, url.password) == ("postgresql+psycopg", "postgres", None)
+    assert (url.username, url.path) == (database["POSTGRES_USER"], f"/{database['POSTGRES_DB']}")
+    assert replica["environment"]["PGPASSWORD"] == database["POSTGRES_PASSWORD"]
+    assert "postgres" in re.findall(r"whl\)\[(.*)\]", DOCKERFILE)[0].split(",")
+
+
+def test_compose_needs_nothing_set_but_the_token() -> None:
+    """It reads the whole file, whatever profile is asked for: a variable that only one needs must have a default."""
+    needed = re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text())
+    assert set(needed) == {"GRADSIGHT_TOKEN"}
+
+
+def test_proxy_hands_live_streams_on_at_once_and_finds_each_replica() -> None:
+    [source] = (config["source"] for config in SCALE["proxy"]["configs"])
+    written = COMPOSE["configs"][source]["content"]
+    assert written.count("{") == written.count("}")
+    assert "flush_interval -1" in written
+    [(name, port)] = re.findall(r"dynamic a (\w+) (\d+)", written)
+    assert name in SCALE
+    assert re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE) == [port]
+    assert SCALE["proxy"]["ports"] == [f"{port}:{port}"]
+    assert written.startswith(f":{port} {{")
+
+
+def test_data_outlives_the_containers() -> None:
+    kept = [
+        volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service.get("volumes", [])
+    ]
+    assert sorted(kept) == sorted(COMPOSE["volumes"])
