@@ -117,6 +117,8 @@ class Event(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
     step: Step | None = None
     message: Annotated[str, Meta(max_length=4096, pattern=_NO_NUL)] = ""
     wall_time_s: Moment | None = None
+    control_id: Count | None = None
+    """Of `max_norm_changed` and `control_refused`: the wish (`Control.id`) that this is the end of."""
 
 
 class Batch(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -214,15 +216,25 @@ def _check_layers(batch: Batch) -> None:
 
 
 class Control(Struct, kw_only=True, omit_defaults=True):
-    """A wish of the person at the screen, for a run that allows it."""
+    """A wish of the person at the screen, for a run that allows it.
 
+    It comes with every answer until an event of the stream says what became of it: `max_norm_changed` (with the step
+    it holds from) or `control_refused`, either with its id as `control_id`.
+    """
+
+    id: int = 0
+    """Counted within the stream: a higher one is newer."""
     max_norm: float
     stream: str = "main"
     pattern: str | None = None
+    """Of a policy with groups: whose threshold."""
 
 
 class AlertNotice(Struct, kw_only=True):
-    """An alert, as the training process hears of it."""
+    """An alert, as the training process hears of it: with each answer for a minute after it has changed.
+
+    So a lost answer loses nothing, and whoever calls back on alerts tells by id, state and num_repeats what is news.
+    """
 
     id: int
     kind: str
@@ -232,6 +244,11 @@ class AlertNotice(Struct, kw_only=True):
     first_step: int | None = None
     last_step: int | None = None
     value: float | None = None
+    num_repeats: int = 0
+    stream: str | None = None
+    """None: of the whole run."""
+    layer: str | None = None
+    """In which the first non-finite value was, where that is known."""
 
 
 class Answer(Struct, kw_only=True):

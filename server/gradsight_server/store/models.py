@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from gradsight import wire
@@ -266,12 +267,14 @@ ticks = Table(
     metadata,
     Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("run_id", String(32), nullable=False),
-    Column("kind", String(16), nullable=False),  # steps, run, deleted
+    Column("kind", String(16), nullable=False),  # steps, run, deleted, alert
     Column("stream_key", Integer),
     Column("attempt_key", Integer),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("created_at_s", Double, nullable=False),
+    Column("alert_id", Integer),
+    Column("change", String(16)),  # of the alert: opened, reminded, repeated, acknowledged, resolved
     sqlite_autoincrement=True,
 )
 """What changed, in the order it was committed: positions are taken under one lock, so any replica can resume a live
@@ -281,44 +284,90 @@ alerts = Table(
     "alerts",
     metadata,
     _run_id(),
-    Column("alert_id", Integer, nullable=False),
+    Column("alert_id", Integer, nullable=False),  # counted within the run
     Column("kind", String(32), nullable=False),
-    Column("stream_key", Integer),
+    Column("stream_key", Integer),  # NULL: of the whole run
+    Column("attempt_key", Integer),
     Column("severity", String(16), nullable=False),
-    Column("state", String(16), nullable=False),
+    Column("state", String(16), nullable=False),  # open, acknowledged, resolved
     Column("opened_at_s", Double, nullable=False),
     Column("updated_at_s", Double, nullable=False),
+    Column("told_at_s", Double),  # newest message about it, sent or waiting in the outbox
     Column("acknowledged_at_s", Double),
+    Column("acknowledged_by", String(256)),
     Column("resolved_at_s", Double),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("num_repeats", Integer, nullable=False, server_default="0"),
     Column("value", Double),
+    Column("layer", Text),  # in which the first non-finite value was
     Column("title", Text, nullable=False),
+    Column("evidence", JSON, nullable=False),  # name → number
+    Column("folded", JSON, nullable=False),  # kinds that this alert explains
+    Column("folded_into", Integer),  # the alert that explains this one
     PrimaryKeyConstraint("run_id", "alert_id"),
     ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
     Index("alerts_by_time", "opened_at_s", "run_id", "alert_id"),
+    Index("alerts_by_change", "run_id", "updated_at_s"),
+    Index(
+        "alerts_open",
+        "run_id",
+        "severity",
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
 )
+
+alert_states = Table(
+    "alert_states",
+    metadata,
+    _run_id(),
+    Column("stream_key", Integer, nullable=False),
+    Column("state", LargeBinary, nullable=False),  # alerts.sliding.State
+    PrimaryKeyConstraint("run_id", "stream_key"),
+    ForeignKeyConstraint(["run_id"], ["runs.run_id"], ondelete="CASCADE"),
+)
+"""What the alert rules remember of a stream's newest steps: kept in the transaction of the steps, so that it is exact
+whichever server took them and whenever it was killed."""
 
 alert_rules = Table(
     "alert_rules",
     metadata,
-    Column("kind", String(32), primary_key=True),
-    Column("enabled", Boolean, nullable=False),
-    Column("severity", String(16), nullable=False),
-    Column("settings", JSON, nullable=False),
+    Column("scope", String(16), nullable=False, server_default="global"),  # global, project, run
+    Column("scope_id", String(256), nullable=False, server_default=""),  # the project's name, the run's id
+    Column("kind", String(32), nullable=False),
+    Column("enabled", Boolean),
+    Column("severity", String(16)),
+    Column("settings", JSON, nullable=False),  # threshold, window, …
     Column("updated_at_s", Double, nullable=False),
+    PrimaryKeyConstraint("scope", "scope_id", "kind"),
 )
+"""What people have changed of the default rules. What a row leaves open is as the wider scope has it."""
 
 outbox = Table(
     "outbox",
     metadata,
     Column("outbox_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("run_id", String(32), nullable=False),
-    Column("payload", JSON, nullable=False),
-    Column("num_tries", Integer, nullable=False, server_default="0"),
-    Column("next_try_at_s", Double, nullable=False),
-    Column("delivered_at_s", Double),
+    Column("project", String(256), nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("payload", JSON, nullable=False),  # what the message says, as it was when the alert was opened
+    Column("created_at_s", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Messages, in the order their alerts were committed: their ids are taken under the lock of the ticks' positions. How
+far each target has come is in `notification_targets`, so a message is one row however many targets there are."""
+
+notification_targets = Table(
+    "notification_targets",
+    metadata,
+    Column("target_id", String(16), primary_key=True),  # hash of its URL and of what it asks for
+    Column("delivered_up_to", BigInteger, nullable=False),  # an outbox_id
+    Column("num_sent", BigInteger, nullable=False, server_default="0"),
+    Column("num_given_up", BigInteger, nullable=False, server_default="0"),
+    Column("num_failures", Integer, nullable=False, server_default="0"),  # in a row
+    Column("next_try_at_s", Double),
+    Column("failing_since_s", Double),
+    Column("last_sent_at_s", Double),
     Column("last_error", Text),
-    Index("outbox_due", "delivered_at_s", "next_try_at_s"),
 )

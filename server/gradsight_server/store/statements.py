@@ -79,7 +79,8 @@ def insert_events(conn: Connection, rows: Rows) -> int:
 
 
 def insert_ticks(conn: Connection, rows: Rows) -> None:
-    """Writes rows of (run_id, kind, stream_key, attempt_key, first_step, last_step, created_at_s), in this order."""
+    """Writes rows of (run_id, kind, stream_key, attempt_key, first_step, last_step, created_at_s, alert_id, change),
+    in this order."""
     names = [column.name for column in ticks.c if column is not ticks.c.position]
     marks = ", ".join([_mark(conn)] * len(names))
     execute_many(conn, f"INSERT INTO ticks ({', '.join(names)}) VALUES ({marks})", rows)

@@ -22,7 +22,8 @@ from gradsight_server.store.prepared import execute
 from gradsight_server.store.statements import insert_ticks
 from gradsight_server.store.summaries import run_summary
 
-Kind = Literal["steps", "run", "deleted"]
+Kind = Literal["steps", "run", "deleted", "alert"]
+AlertChange = Literal["opened", "reminded", "repeated", "acknowledged", "resolved"]
 KEPT_S = 3600.0
 KEPT_TICKS = 200_000
 POSITION_LOCK = 0x7469_636B  # the key of PostgreSQL's advisory lock, any constant of our own
@@ -38,11 +39,13 @@ class News(NamedTuple):
     first_step: int | None = None
     last_step: int | None = None
     now_s: float = 0.0
+    alert_id: int | None = None
+    change: AlertChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One change: steps that came, a run that changed, or one that was deleted."""
+    """One change: steps that came, a run that changed, one that was deleted, or an alert that changed."""
 
     position: int
     run_id: str
@@ -52,6 +55,8 @@ class Tick:
     first_step: int | None
     last_step: int | None
     created_at_s: float
+    alert_id: int | None
+    change: AlertChange | None
 
     @property
     def segment(self) -> dict[str, Any]:
