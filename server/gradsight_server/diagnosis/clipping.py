@@ -12,6 +12,7 @@ import numpy as np
 
 from gradsight_server.diagnosis import borders
 from gradsight_server.diagnosis.answer import ClippingVerdict, RecommendedMaxNorm, Severity
+from gradsight_server.diagnosis.clip_setting import Kind
 from gradsight_server.diagnosis.inputs import Floats
 from gradsight_server.diagnosis.levels import relative_spread
 from gradsight_server.diagnosis.observed import Observed
@@ -64,7 +65,7 @@ def clipped_figures(observed: Observed) -> Clipped:
         median_coef=float(np.median(coefs)) if len(coefs) else None,
         mean_coef=float(np.mean(coefs)) if len(coefs) else None,
         spread=relative_spread(coefs),
-        max_norm=float(np.median(thresholds)) if len(thresholds) else None,
+        max_norm=_present(thresholds, observed.setting.kind) if len(thresholds) else None,
         num_spikes=int(np.count_nonzero(observed.is_spike)),
         num_passed=int(np.count_nonzero(passed)),
         largest_passed=float(heights.max(initial=0.0)),
@@ -72,6 +73,11 @@ def clipped_figures(observed: Observed) -> Clipped:
         loss_before=lost[0] if lost else None,
         loss_since=lost[1] if lost else None,
     )
+
+
+def _present(thresholds: Floats, kind: Kind) -> float:
+    """The threshold as it is now; of one that follows the norms, as it usually is."""
+    return float(thresholds[-1] if kind == "scheduled" else np.median(thresholds))
 
 
 def _loss_answers(observed: Observed, row: int) -> bool:
@@ -111,6 +117,9 @@ EXPLAINED_BY = {
     "norm_exploding": "exploding",
 }
 """Findings that explain why so many steps are clipped, and the variant of the text that refers to them."""
+MEETS_RISEN_NORMS = "norm_drift.rising"
+LOWERS = ("too_loose", "inactive")
+RAISES = ("firm", "too_tight")
 
 
 def judge_clipping(
@@ -119,7 +128,8 @@ def judge_clipping(
     """The verdict, and the finding that carries it: code `clipping_<verdict>`.
 
     Args:
-        beside: Codes of the other findings: what explains the clipping must not be answered by "raise max_norm".
+        beside: Codes of the other findings, also with their variant: what explains the clipping must not be answered
+            by "raise max_norm".
     """
     verdict, severity, variant = _verdict(observed, figures)
     explained = next((EXPLAINED_BY[code] for code in EXPLAINED_BY if code in beside), None)
@@ -127,11 +137,15 @@ def judge_clipping(
         verdict, severity, variant = "unknown", "info", explained
     elif explained is not None and verdict in ("firm", "too_tight"):
         severity, variant = "info", explained  # the other finding has the severity
+    elif verdict == "too_tight" and severity != "info" and MEETS_RISEN_NORMS in beside:
+        variant = "risen"
+    elif verdict == "inactive" and "norm_collapsed" in beside:
+        variant = "collapsed"
     return verdict, Found(
         code=f"clipping_{verdict}",
         severity=severity,
         variant=variant,
-        evidence=_evidence(observed, figures, range_),
+        evidence=_evidence(observed, figures, _fitting(range_, verdict, figures.max_norm)),
         steps=spanning(observed, observed.judged[0], observed.judged[-1]) if len(observed.judged) else None,
     )
 
@@ -145,7 +159,7 @@ def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Sev
     if not observed.has_enough:
         return "unknown", "info", "few"
     if not observed.judged_norms.any():
-        return "unknown", "info", "no_norm"  # zeros throughout, which norms.py explains
+        return "unknown", "info", "zero"
     if figures.fraction is None:
         return "unknown", "info", "no_threshold"
     if figures.fraction < borders.INACTIVE_BELOW:
@@ -191,6 +205,16 @@ def _too_tight(observed: Observed, figures: Clipped) -> tuple[Severity, str]:
     if family == "sgd":
         return "critical" if severe and not as_detection else "warning", "sgd"
     return "warning", ""
+
+
+def _fitting(
+    range_: RecommendedMaxNorm | None, verdict: ClippingVerdict, max_norm: float | None
+) -> RecommendedMaxNorm | None:
+    """The range, but for one that lies on the other side of the threshold than the advice would have it."""
+    if range_ is None or max_norm is None:
+        return range_
+    is_other_way = (verdict in RAISES and range_.low <= max_norm) or (verdict in LOWERS and range_.high >= max_norm)
+    return None if is_other_way else range_
 
 
 def _evidence(observed: Observed, figures: Clipped, range_: RecommendedMaxNorm | None) -> dict[str, float]:
@@ -252,7 +276,7 @@ def spikes_passed(
     yield Found(
         code="spikes_passed",
         severity="critical" if is_lost else "warning" if figures.passing_matters and unheld else "info",
-        variant="lost" if is_lost else "off" if verdict == "off" else "",
-        evidence=_evidence(observed, figures, range_),
+        variant="lost" if is_lost else verdict if unheld else "",
+        evidence=_evidence(observed, figures, _fitting(range_, "too_loose", figures.max_norm)),
         steps=spanning(observed, observed.judged[0], observed.judged[-1]),
     )

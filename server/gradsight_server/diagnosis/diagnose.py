@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gradsight_server.diagnosis import clipping, nonfinite, norms, recording, scaled_norms, scaling, training
+from gradsight_server.diagnosis import clipping, collapse, nonfinite, norms, recording, scaled_norms, scaling, training
 from gradsight_server.diagnosis.answer import (
     SEVERITIES,
     Clipping,
@@ -26,7 +26,7 @@ from gradsight_server.diagnosis.texts import Text, text_for
 RULES: tuple[Find, ...] = (
     norms.placeholder,
     norms.exploding,
-    norms.collapsed,
+    collapse.collapsed,
     norms.drift,
     norms.outgrown_threshold,
     norms.no_signal,
@@ -63,7 +63,9 @@ NO_BASIS = frozenset(
 FOLDED = {
     "loss_nonfinite": ("run_dead", "loss_scale_model_nan", "nonfinite_steps"),
     "no_signal_steps": ("norm_collapsed",),
-    "clipping_unknown": ("norm_not_recorded",),
+    "clipping_unknown": ("norm_not_recorded", "norm_all_zero", "norm_collapsed", "run_dead"),
+    "clipping_inactive": ("norm_collapsed", "run_dead"),
+    "clipping_firm": ("run_dead",),
     "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
     "steps_skipped": ("loss_scale_model_nan",),
 }
@@ -90,7 +92,7 @@ def diagnose(
         found += [finding for rule in RULES_ON_OVERFLOWS for finding in rule(observed, overflows)]
         layers, of_layers = layer_findings(observed)
         scaling_section, of_scaling = _loss_scaling(observed, overflows, lang)
-        codes = {finding.code for finding in found}
+        codes = {finding.code for finding in found} | {f"{finding.code}.{finding.variant}" for finding in found}
         clipping_section, of_clipping = _clipping(observed, codes, lang)
         return Diagnosis(
             range=_range(observed),
@@ -168,12 +170,10 @@ def _norm_figures(observed: Observed) -> NormFigures:
 def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[LossScaling, list[Found]]:
     verdict, found = scaling.judge_scaling(observed, overflows)
     facts = observed.facts
-    num_steps = observed.num_rows if facts is None else facts.num_steps
-    num_skipped = int(np.count_nonzero(overflows.skips))
+    num_steps, num_skipped = scaling.totals(observed, overflows)
     scale = overflows.scale
     smallest = float(scale.min()) if overflows.has_scale else None
     if facts is not None:
-        num_skipped = max(num_skipped, facts.num_skipped)
         known = [value for value in (smallest, facts.smallest_scale) if value is not None]
         smallest = min(known, default=None)
     section = LossScaling(

@@ -131,7 +131,6 @@ class Context:
 
     record: wire.StreamRecord = field(default_factory=wire.StreamRecord)
     """Optimizer, policy, precision, scaler. Policy or scaler None: said to be off; UNSET: nobody knows."""
-    total_steps: int | None = None
     growth_interval: int | None = None
     """Of the loss scaler, in steps; None takes the one in the scaler's text."""
     metrics: Mapping[str, MetricSeries] = field(default_factory=dict)
@@ -143,7 +142,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of finite norms: `counts[i]` of them lie in [edges[i], edges[i + 1])."""
+    """Counts of finite norms: `counts[i]` of them lie above edges[i] and not above edges[i + 1].
+
+    A first bin that begins at 0 holds zeros and nothing else.
+    """
 
     edges: Floats  # [B + 1], rising
     counts: Integers  # [B]
@@ -151,6 +153,22 @@ class Histogram:
     def __post_init__(self) -> None:
         if len(self.edges) != len(self.counts) + 1:
             raise ValueError(f"edges must be one more than counts ({len(self.counts)}), got {len(self.edges)}.")
+
+    def without(self, norms: Floats) -> "Histogram":
+        """What is left when these norms, which are among those counted, are taken out."""
+        if len(self.counts) == 0:
+            return self
+        bins = np.clip(np.searchsorted(self.edges, norms, side="left") - 1, 0, len(self.counts) - 1)
+        taken = np.bincount(bins, minlength=len(self.counts))
+        return Histogram(self.edges, np.maximum(self.counts - taken, 0))
+
+    def median(self, above: float = -np.inf) -> float | None:
+        """The middle (of the logs) of the bin that holds the median of all norms above an edge; None without any."""
+        counts = np.where(self.edges[:-1] >= above, self.counts, 0)
+        if counts.sum() == 0:
+            return None
+        at = int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+        return 0.0 if self.edges[at] == 0 else float(np.sqrt(self.edges[at]) * np.sqrt(self.edges[at + 1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

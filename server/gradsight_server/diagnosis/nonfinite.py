@@ -124,22 +124,30 @@ def nonfinite_steps(observed: Observed, overflows: Overflows) -> Iterator[Found]
     kinds += ["guarded"] if bool(observed.skipped[rows].all()) else []
     yield Found(
         code="nonfinite_steps",
-        severity=_severity(observed, overflows, bad, trailing, streak),
+        severity=_severity(observed, overflows, bad, trailing),
         variant="_".join(kinds),
-        evidence={"num_steps": len(rows), "fraction": len(rows) / observed.num_rows, "longest_streak": streak},
+        evidence={
+            "num_steps": len(rows),
+            "fraction": len(rows) / observed.num_rows,
+            "first_bad_step": observed.step_at(rows[0]),
+            **({"longest_streak": streak} if streak > 1 else {}),
+        },
         names=(layer,) if layer else (),
         steps=spanning(observed, rows[0], rows[-1]),
     )
 
 
-def _severity(observed: Observed, overflows: Overflows, bad: Bools, trailing: int, streak: int) -> Severity:
+def _severity(observed: Observed, overflows: Overflows, bad: Bools, trailing: int) -> Severity:
     if trailing >= borders.LONG_STREAK:
         return "critical"
-    return "info" if _is_routine(observed, overflows, bad) and streak < borders.BURST_STEPS else "warning"
+    return "info" if _is_routine(observed, overflows, bad) else "warning"
 
 
 def _is_routine(observed: Observed, overflows: Overflows, bad: Bools) -> bool:
-    """Whether these may be a loss scaler's skips: where nobody says what was used, a few are, or some at the start."""
+    """Whether these may be a loss scaler's skips: where nobody says what was used, a few are, or some at the start.
+
+    At the start several in a row find the scale; later a scaler skips one or two.
+    """
     record = observed.context.record
     if overflows.is_scaled:
         return bool(np.all(overflows.skips[bad]))
@@ -147,7 +155,8 @@ def _is_routine(observed: Observed, overflows: Overflows, bad: Bools) -> bool:
         return False
     rows = np.flatnonzero(bad)
     at_start = observed.is_from_start and bool(np.all(rows < max(5, observed.num_rows // 20))) and not bad[-1]
-    return at_start or len(rows) <= max(2, borders.RARE_FRACTION * observed.num_rows) < observed.num_rows
+    is_rare = len(rows) <= max(2, borders.RARE_FRACTION * observed.num_rows) < observed.num_rows
+    return at_start or (is_rare and longest_streak(bad) < borders.BURST_STEPS)
 
 
 def applied_nonfinite(observed: Observed, overflows: Overflows) -> Iterator[Found]:
@@ -178,7 +187,11 @@ def steps_skipped(observed: Observed, overflows: Overflows) -> Iterator[Found]:
     yield Found(
         code="steps_skipped",
         severity="critical" if trailing >= borders.LONG_STREAK else "warning",
-        evidence={"num_skipped": len(rows), "fraction": fraction, "newest_streak": trailing},
+        evidence={
+            "num_skipped": len(rows),
+            "fraction": fraction,
+            **({"newest_streak": trailing} if trailing > 1 else {}),
+        },
         steps=spanning(observed, rows[0], rows[-1]),
     )
 

@@ -1,4 +1,4 @@
-"""What the norms themselves tell: explosion, collapse, drift, steps without signal, and numbers that aren't norms."""
+"""What the norms themselves tell: explosion, drift, steps without signal, and numbers that aren't norms."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,14 @@ def exploding(observed: Observed) -> Iterator[Found]:
     if len(norms) < 3 * num_newest:
         return
     newest, usual = float(np.median(norms[-num_newest:])), float(np.median(norms[:-num_newest]))
-    if not usual > 0 or newest / usual <= borders.EXPLODING_RATIO:
-        return
-    if _loss_is_lower(observed.loss[rows[-num_newest:]], observed.loss[rows[:-num_newest]]):
+    losses = observed.loss[rows]
+    if 0 < borders.EXPLODING_RATIO * usual < newest:
+        is_better = _is_lower(losses[-num_newest:], losses[:-num_newest])
+    else:  # it may have grown long ago: then nothing but a loss that is clearly worse tells it from a model that learns
+        quarter = max(len(norms) // 4, num_newest)
+        usual = float(np.median(norms[:quarter]))
+        is_better = not _is_clearly_higher(losses[-num_newest:], losses[:quarter])
+    if is_better or not 0 < borders.EXPLODING_RATIO * usual < newest:
         return
     first = int(np.flatnonzero(norms <= borders.EXPLODING_RATIO * usual)[-1]) + 1
     yield Found(
@@ -31,49 +36,20 @@ def exploding(observed: Observed) -> Iterator[Found]:
     )
 
 
-def _loss_is_lower(newest: Floats, before: Floats) -> bool:
+def _is_lower(newest: Floats, before: Floats) -> bool:
     """Whether the loss has gone on falling; False where it was not recorded."""
     newest, before = newest[np.isfinite(newest)], before[np.isfinite(before)]
     return len(newest) > 0 and len(before) > 0 and float(np.median(newest)) < float(np.median(before))
 
 
-def collapsed(observed: Observed) -> Iterator[Found]:
-    """The norm falls by a thousand and stays there: after a spike, the spike has killed the model."""
-    rows, norms = observed.rows, observed.norms
-    first = _begin_of_low(norms) if observed.norm_placeholder is None else None
-    if first is None or len(norms) - first < borders.COLLAPSE_STEPS:
-        return
-    before, after = norms[max(0, first - borders.LEVEL_BLOCK) : first], norms[first:]
-    usual, now = float(np.median(before)), float(np.median(after))
-    # One in ten may still twitch: a dying model does.
-    if not usual > 0 or usual < borders.COLLAPSE_RATIO * now or np.percentile(after, 90) > usual / 10:
-        return
-    has_spike = float(before.max()) > borders.SPIKE_RATIO * usual
-    if not has_spike and len(after) < borders.COLLAPSE_STEPS_WITHOUT_SPIKE:
-        return
-    yield Found(
-        code="norm_collapsed",
-        severity="critical" if has_spike else "warning",
-        variant="after_spike" if has_spike else "",
-        evidence={"norm_before": usual, "norm_after": now, "largest_norm": float(before.max())},
-        steps=spanning(observed, rows[first], rows[-1]),
-    )
-
-
-def _begin_of_low(norms: Floats) -> int | None:
-    """Where the norms came down to about what they are at the end; None where they always were there."""
-    size = borders.COLLAPSE_STEPS // 2
-    num_blocks = len(norms) // size
-    if num_blocks < 4:
-        return None
-    offset = len(norms) - num_blocks * size
-    levels = np.median(norms[offset:].reshape(num_blocks, size), axis=1)
-    high = np.flatnonzero(levels > 10 * levels[-2:].max())
-    if len(high) == 0:
-        return None
-    begin = offset + int(high[-1]) * size
-    last_high = np.flatnonzero(norms[begin : begin + 2 * size] > 10 * levels[-2:].max())
-    return begin + int(last_high[-1]) + 1
+def _is_clearly_higher(newest: Floats, before: Floats) -> bool:
+    """Whether the loss is worse than it ever usually was; False where it was not recorded."""
+    newest, before = newest[np.isfinite(newest)], before[np.isfinite(before)]
+    if min(len(newest), len(before)) == 0:
+        return False
+    usual = float(np.median(before))
+    noise = 1.4826 * float(np.median(np.abs(before - usual)))
+    return float(np.median(newest)) > usual + max(6 * noise, borders.LOST_LOSS_FRACTION * abs(usual))
 
 
 def drift(observed: Observed) -> Iterator[Found]:
@@ -83,6 +59,9 @@ def drift(observed: Observed) -> Iterator[Found]:
         return
     quarter = len(norms) // 4
     first, newest = float(np.median(norms[:quarter])), float(np.median(norms[-quarter:]))
+    older = observed.older_norms
+    if older is not None:
+        first = older.median() or first
     if min(first, newest) <= 0 or max(first, newest) / min(first, newest) <= borders.DRIFT_RATIO:
         return
     yield Found(
@@ -161,7 +140,7 @@ def _whole(observed: Observed) -> tuple[int, int]:
 
 def stale(observed: Observed) -> Iterator[Found]:
     """The same norm again and again, to the last digit: what is logged is an old value."""
-    norms = observed.norms
+    norms = observed.norms[~observed.is_without_signal]
     if len(norms) < borders.MIN_NORMS or not moves(observed.loss[np.isfinite(observed.loss)]):
         return
     repeats = (norms[1:] == norms[:-1]) & (norms[1:] > 0)

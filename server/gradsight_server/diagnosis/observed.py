@@ -11,7 +11,16 @@ import numpy as np
 from gradsight import wire
 from gradsight_server.diagnosis import borders
 from gradsight_server.diagnosis.clip_setting import ClipSetting, clip_setting
-from gradsight_server.diagnosis.inputs import Bools, Column, Context, Floats, Integers, RangeFacts, StreamSteps
+from gradsight_server.diagnosis.inputs import (
+    Bools,
+    Column,
+    Context,
+    Floats,
+    Histogram,
+    Integers,
+    RangeFacts,
+    StreamSteps,
+)
 from gradsight_server.diagnosis.levels import in_long_streaks, local_level, moves, spikes, usual_spacing
 
 ADAM_LIKE = ("adam", "adafactor", "adagrad", "adopt", "lamb", "lion", "muon", "rmsprop", "shampoo", "soap", "sophia")
@@ -78,6 +87,14 @@ class Observed:
         return self.norm[self.rows]
 
     @cached_property
+    def older_norms(self) -> Histogram | None:
+        """The norms of the range before these rows; None where the rows are all there are."""
+        facts = self.facts
+        if facts is None or facts.histogram is None or facts.num_finite <= len(self.rows):
+            return None
+        return facts.histogram.without(self.norms)
+
+    @cached_property
     def is_from_start(self) -> bool:
         """Whether the rows begin about where the run does, so that its warm-up is among them."""
         if self.facts is not None and self.num_rows and self.facts.num_steps > self.num_rows:
@@ -116,13 +133,15 @@ class Observed:
         return since if len(since) >= borders.MIN_NORMS else rows
 
     def _since_clipping_changed(self, rows: Integers) -> Integers:
-        """The newer half, where clipping acts quite otherwise on it than on the older."""
-        older, newer = np.split(rows, [len(rows) // 2])
-        if self.clipped is None or len(newer) < borders.MIN_NORMS:
-            return rows
-        before, now = float(np.mean(self.clipped[older])), float(np.mean(self.clipped[newer]))
-        stopped = before >= borders.OUTGROWN_FROM and now < borders.INACTIVE_BELOW
-        return newer if stopped or abs(now - before) > borders.REGIME_CHANGE else rows
+        """The newer half, where clipping acts quite otherwise on it than on the older; of that again, as need be."""
+        while self.clipped is not None and len(rows) >= 2 * borders.MIN_NORMS:
+            older, newer = np.split(rows, [len(rows) // 2])
+            before, now = float(np.mean(self.clipped[older])), float(np.mean(self.clipped[newer]))
+            stopped = before >= borders.OUTGROWN_FROM and now < borders.INACTIVE_BELOW
+            if not stopped and abs(now - before) <= borders.REGIME_CHANGE:
+                break
+            rows = newer
+        return rows
 
     @cached_property
     def judged_norms(self) -> Floats:

@@ -15,9 +15,17 @@ from gradsight_server.diagnosis.observed import Observed
 
 RESTART_RATIO = 4.0
 """A scale that jumps up by so much at once was set anew, since a scaler doubles; or it was not recorded meanwhile."""
+MAX_RESTARTS = 3
+"""A scale that jumps more often is not set anew each time: it jumps about."""
 RESTART_SKIPS, RESTART_STEPS = 3, 10
 """So many skips within so many steps of the jump tell a scale that was set anew from one that had grown unseen."""
 
+SEARCH_SLACK = 4
+"""A search takes up to two skips for each halving (DeepSpeed's hysteresis), and so many more…"""
+MAX_HALVINGS = 20
+"""…and where the scale is not recorded, it can be no longer than from 2^32 down to one that is of use."""
+
+TINY = float(np.finfo(np.float64).tiny)
 FELL_RATIO = 0.75
 """A scaler halves; a mean over an epoch may sink by less and says nothing of a single step."""
 
@@ -84,8 +92,11 @@ class Overflows:
     def _search(self) -> tuple[Bools, bool]:
         """Skips that belong to a first burst, and whether such a burst has gone on for too long."""
         searching = np.zeros(len(self.skips), dtype=np.bool_)
+        if not self.is_scaled or self.kind == "static":
+            return searching, False  # nothing is searched for
         jumps = np.flatnonzero(self.scale[1:] >= RESTART_RATIO * self.scale[:-1]) + 1
         restarts = [jump for jump in jumps.tolist() if self.skips[jump : jump + RESTART_STEPS].sum() >= RESTART_SKIPS]
+        restarts = restarts if len(restarts) <= MAX_RESTARTS else []
         starts = [0, *restarts] if self.observed.is_from_start else restarts
         ran_out = False
         for first, last in pairwise([*starts, len(self.skips)]):
@@ -93,7 +104,7 @@ class Overflows:
             below = [row for row in burst if self.scale[row] < borders.WARMUP_SCALE]
             if len(below) >= borders.WARMUP_SKIPS_BELOW:
                 ran_out = True
-            else:
+            elif not self._is_in_vain(burst):
                 searching[burst] = True
         return searching, ran_out
 
@@ -108,6 +119,13 @@ class Overflows:
             burst.append(row)
             before = row
         return burst
+
+    def _is_in_vain(self, burst: list[int]) -> bool:
+        """Whether these are more skips than the scale has fallen by: a search lowers it every time or two."""
+        halvings = float(MAX_HALVINGS)
+        if self.has_scale and burst:
+            halvings = math.log2(max(1.0, self.scale[burst[0]] / max(self.scale[burst].min(), TINY)))
+        return len(burst) > 2 * halvings + SEARCH_SLACK
 
     @cached_property
     def quiet_rows(self) -> int:
@@ -141,6 +159,18 @@ class Overflows:
     def trailing(self) -> int:
         """How many of the newest steps were skipped in a row."""
         return trailing_streak(self.skips[self.newest])
+
+    @cached_property
+    def all_trailing(self) -> int:
+        """The same, also where they belong to the first burst."""
+        return trailing_streak(self.skips)
+
+    @cached_property
+    def num_stuck(self) -> int:
+        """How many of the newest steps were skipped in a row at a scale that falls no more: it is at its floor."""
+        if self.kind != "dynamic" or not self.has_scale:
+            return 0
+        return trailing_streak(self.skips & (self.observed.scale == self.scale[-1]))
 
     @cached_property
     def is_over_rate(self) -> bool:

@@ -44,7 +44,8 @@ def telemetry_lost(observed: Observed) -> Iterator[Found]:
     lost = sum(max(0, count) for count in observed.context.dropped.values())
     if lost == 0:
         return
-    fraction = lost / (lost + observed.num_rows)
+    num_recorded = observed.num_rows if observed.facts is None else observed.facts.num_steps
+    fraction = lost / (lost + num_recorded)
     yield Found(
         code="telemetry_lost",
         severity="warning" if fraction > borders.LOST_FRACTION else "info",

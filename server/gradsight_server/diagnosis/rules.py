@@ -103,18 +103,25 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _rule(
             "norm_exploding",
             f"newest {b.EXPLODING_FRACTION:.0%} of the norms (5 to 100) above {b.EXPLODING_RATIO:g} times the median "
-            f"before, and the loss not lower; critical above {b.EXPLODED_RATIO:g} times",
+            f"before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly "
+            f"higher ({b.LOST_LOSS_FRACTION:.0%}); critical above {b.EXPLODED_RATIO:g} times",
             "warning",
             "critical",
         ),
         _rule(
             "norm_collapsed",
             f"fallen by {b.COLLAPSE_RATIO:g} at once and for good: for {b.COLLAPSE_STEPS} steps after a spike "
-            f"(critical), for {b.COLLAPSE_STEPS_WITHOUT_SPIKE} without one",
+            f"(critical), for {b.COLLAPSE_STEPS_WITHOUT_SPIKE} without one; long after it by the histogram of all "
+            f"norms, of which at most {b.COLLAPSE_BETWEEN:.0%} as many lie between as above",
             "warning",
             "critical",
         ),
-        _rule("norm_drift", f"newest and first quarter differ by more than {b.DRIFT_RATIO:g} times", "info"),
+        _rule(
+            "norm_drift",
+            f"the newest quarter and the first (of a long run: all norms before) differ by more than {b.DRIFT_RATIO:g} "
+            "times",
+            "info",
+        ),
         _rule(
             "no_signal_steps",
             f"isolated norms (fewer than {b.MAX_NO_SIGNAL_STREAK} in a row) below {b.NO_SIGNAL_RATIO:g} of those "
@@ -136,9 +143,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "loss_scale_warming_up",
-            f"the first burst of skips is under way or less than {b.QUIET_STEPS} steps ago; it may go on below a "
-            "scale of "
-            f"{b.WARMUP_SCALE:g} for less than {b.WARMUP_SKIPS_BELOW} skips",
+            f"the first burst of skips is under way or less than {b.QUIET_STEPS} steps ago; the scale falls with every "
+            "skip or two, and below a scale of "
+            f"{b.WARMUP_SCALE:g} it may go on for less than {b.WARMUP_SKIPS_BELOW} skips",
             "info",
             source=TORCH,
         ),
@@ -162,13 +169,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "loss_scale_collapsed",
-            f"{b.COLLAPSED_STREAK} skips in a row, or a scale below {b.COLLAPSED_SCALE:g}",
+            f"{b.COLLAPSED_STREAK} skips in a row; {b.THRASHING_STREAK} newest at a scale that falls no more; or a "
+            f"scale below {b.COLLAPSED_SCALE:g}",
             "critical",
         ),
         _rule(
             "loss_scale_model_nan",
             f"the newest {b.MODEL_NAN_LOSSES} losses not finite; or the newest {b.COLLAPSED_STREAK} steps "
-            "skipped, all NaN",
+            f"skipped, all NaN; or the newest {b.PURE_NAN_STREAK}, where the record says that none held an Inf",
             "critical",
         ),
     ),

@@ -71,10 +71,16 @@ def _static(overflows: Overflows) -> tuple[Severity, str]:
 def _dynamic(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, Severity, str]:
     scale = overflows.scale[overflows.newest]
     is_tiny = overflows.has_scale and len(scale) > 0 and float(scale.min()) < borders.COLLAPSED_SCALE
-    if overflows.longest >= borders.COLLAPSED_STREAK or is_tiny:
+    if overflows.all_trailing >= borders.PURE_NAN_STREAK and _is_pure_nan(observed, overflows.all_trailing):
+        return "model_nan", "critical", ""
+    if overflows.longest >= borders.COLLAPSED_STREAK:
         if overflows.trailing >= borders.COLLAPSED_STREAK and _is_nan(observed, overflows.trailing):
             return "model_nan", "critical", ""
         return "collapsed", "critical", ""
+    if overflows.num_stuck >= borders.THRASHING_STREAK:
+        return "collapsed", "critical", "floor"
+    if is_tiny:
+        return "collapsed", "critical", "tiny"
     if overflows.search_ran_out or overflows.is_falling:
         return "collapsing", "warning", ""
     if overflows.longest >= borders.THRASHING_STREAK or overflows.is_over_rate:
@@ -96,22 +102,39 @@ def _is_nan(observed: Observed, num_newest: int) -> bool:
     return len(newest) > 0 and bool(np.all(np.isnan(newest) | (newest < 0)))
 
 
+def _is_pure_nan(observed: Observed, num_newest: int) -> bool:
+    """Whether the record says of all of the newest gradients that they held NaN and no Inf: no overflow gives that."""
+    kinds = observed.steps.nonfinite_kind
+    return kinds is not None and all(kind == "nan" for kind in kinds[-num_newest:])
+
+
 def _begin_of_last_streak(overflows: Overflows) -> int:
     found = streaks(overflows.skips)
     return found[-1][0] if found else 0
 
 
+def totals(observed: Observed, overflows: Overflows) -> tuple[int, int]:
+    """Steps and skipped steps of the whole range."""
+    num_skipped = int(np.count_nonzero(overflows.skips))
+    if observed.facts is None:
+        return observed.num_rows, num_skipped
+    return observed.facts.num_steps, max(num_skipped, observed.facts.num_skipped)
+
+
 def _evidence(observed: Observed, overflows: Overflows) -> dict[str, float]:
     judged = overflows.skips[overflows.newest]
+    num_steps, num_skipped = totals(observed, overflows)
     found = {
-        "num_steps": observed.num_rows,
-        "num_skipped": int(np.count_nonzero(overflows.skips)),
+        "num_steps": num_steps,
+        "num_skipped": num_skipped,
         "num_skipped_first": int(np.count_nonzero(overflows.searching)),
+        "num_judged": len(judged),
         "num_skipped_since": int(np.count_nonzero(judged)),
         "skip_rate_since": float(np.mean(judged)) if len(judged) else 0.0,
-        "longest_streak": overflows.longest,
         "newest_streak": overflows.trailing,
     }
+    if overflows.longest > 1:
+        found["longest_streak"] = overflows.longest
     if overflows.has_scale:
         found |= {
             "first_scale": float(overflows.scale[0]),

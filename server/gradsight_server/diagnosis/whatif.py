@@ -84,7 +84,9 @@ def what_if_from_histogram(histogram: Histogram, policy: str) -> WhatIf:
         )
     counts, edges = histogram.counts, histogram.edges
     total = int(counts.sum())
-    surely, maybe = int(counts[edges[:-1] > chosen.max_norm].sum()), int(counts[edges[1:] > chosen.max_norm].sum())
+    is_norm = edges[:-1] > 0  # the zeros are never clipped
+    surely = int(counts[is_norm & (edges[:-1] >= chosen.max_norm)].sum())
+    maybe = int(counts[is_norm & (edges[1:] > chosen.max_norm)].sum())
     centres = np.sqrt(edges[:-1] * edges[1:])
     coefs = (
         np.minimum(1.0, chosen.max_norm / (centres + 1e-6)) if np.isfinite(chosen.max_norm) else np.ones(len(counts))
@@ -167,12 +169,11 @@ def _figures(policy: str, norms: Floats, finite: Bools, thresholds: Floats, step
 def _share_above(histogram: Histogram, max_norm: float, surely: int) -> float:
     """Counts above the threshold, where that of its own bin is split by the log of its place in it."""
     low, high = histogram.edges[:-1], histogram.edges[1:]
-    inside = np.flatnonzero((low <= max_norm) & (max_norm < high))
+    inside = np.flatnonzero((low > 0) & (low < max_norm) & (max_norm < high))
     if len(inside) == 0:
         return float(surely)
     a, b = float(low[inside[0]]), float(high[inside[0]])
-    is_log = a > 0 and b < np.inf
-    share = np.log(b / max_norm) / np.log(b / a) if is_log else 0.5
+    share = np.log(b / max_norm) / np.log(b / a) if b < np.inf else 0.5
     return surely + float(share) * int(histogram.counts[inside[0]])
 
 

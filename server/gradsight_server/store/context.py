@@ -11,7 +11,7 @@ from gradsight import wire
 from gradsight_server.diagnosis.inputs import Context, Floats, Integers, MetricSeries
 from gradsight_server.store import attempts
 from gradsight_server.store.expressions import bound_segment
-from gradsight_server.store.models import metrics, runs, steps, streams
+from gradsight_server.store.models import metrics, steps, streams
 from gradsight_server.store.views import Segment
 
 MAX_RANK_STEPS = 500
@@ -35,7 +35,6 @@ def context_of(conn: Connection, run_id: str, stream: str, shown: Sequence[Segme
     record = conn.scalar(select(streams.c.record).where(*of_stream)) or {}
     return Context(
         record=msgspec.convert(record, wire.StreamRecord),
-        total_steps=conn.scalar(select(runs.c.total_steps).where(runs.c.run_id == run_id)),
         metrics=_metrics(conn, run_id, shown),
         rank_norms=_rank_norms(conn, shown, step),
         dropped=_dropped(conn, run_id, shown),

@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsight import wire
-from gradsight_server.diagnosis import Context, Diagnosis, Finding, LayerNorms, StreamSteps, diagnose
+from gradsight_server.diagnosis import (
+    Context,
+    Diagnosis,
+    Finding,
+    Histogram,
+    LayerNorms,
+    RangeFacts,
+    StreamSteps,
+    diagnose,
+)
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +54,23 @@ def layer_norms(norms: dict[str, Any]) -> LayerNorms:
 
 def said(norm: Any = None, *, about: Context | None = None, **columns: Any) -> Diagnosis:
     return diagnose(steps(norm, **columns), about)
+
+
+def long_range(norms: Floats | None = None, *, num_steps: int = 0, **facts: Any) -> RangeFacts:
+    """What rollups know of a range with these norms, or of so many steps."""
+    histogram = None
+    if norms is not None:
+        positive = norms[norms > 0]
+        edges = np.concatenate(
+            [[0.0], 2.0 ** np.arange(np.log2(positive.min()) - 0.1, np.log2(positive.max()) + 0.1, 0.05)]
+        )
+        counts = np.bincount(np.maximum(np.searchsorted(edges, norms) - 1, 0), minlength=len(edges) - 1)
+        histogram = Histogram(edges, counts[: len(edges) - 1])
+        num_steps = len(norms)
+    known = {"num_nonfinite": 0, "num_skipped": 0, "num_clipped": 0, "num_finite": num_steps}
+    return RangeFacts(
+        first_step=0, last_step=num_steps - 1, num_steps=num_steps, histogram=histogram, **(known | facts)
+    )
 
 
 def finding(diagnosis: Diagnosis, code: str) -> Finding | None:

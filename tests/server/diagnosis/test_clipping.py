@@ -268,3 +268,24 @@ def test_exploding_norms_are_not_answered_by_a_higher_threshold() -> None:
     assert "norm_exploding" in codes(answer)
     assert answer.clipping.recommended_max_norm is None
     assert "Do not raise max_norm" in answer.clipping.advice
+
+
+@pytest.mark.parametrize(("before", "now", "verdict"), [(0.45, 0.18, "healthy"), (0.45, 0.22, "firm")])
+def test_clipping_that_acts_less_now_is_judged_by_what_it_does_now(before: float, now: float, verdict: str) -> None:
+    random = np.random.default_rng(0).permutation(1000) / 1000
+    norms = np.concatenate([np.where(random < before, 1.5, 0.5), np.where(random < now, 1.5, 0.5)])
+    assert said(norms * usual_norms(2000, spread=0.01), max_norm=1.0).clipping.verdict == verdict
+
+
+def test_spikes_are_not_said_to_pass_a_threshold_that_nobody_knows() -> None:
+    answer = said(with_spikes({300: 40.0, 600: 60.0}))
+    found = finding(answer, "spikes_passed")
+    assert found is not None
+    assert "nobody says whether they were clipped" in found.title
+
+
+def test_all_zero_norms_are_not_asked_to_be_recorded() -> None:
+    answer = said(np.zeros(200), loss=np.full(200, 2.3), max_norm=1.0)
+    assert answer.clipping.verdict == "unknown"
+    assert "Record grad_norm_before_clip" not in answer.clipping.advice
+    assert codes(answer) == {"norm_all_zero"}

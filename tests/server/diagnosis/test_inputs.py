@@ -38,3 +38,13 @@ def test_shapes_must_fit() -> None:
         LayerNorms(np.arange(2), ("a",), np.ones((2, 2)))
     with pytest.raises(ValueError, match="edges must be one more than counts"):
         Histogram(np.arange(2.0), np.arange(2))
+
+
+def test_norms_are_taken_out_of_a_histogram_by_the_bins_upper_edge() -> None:
+    histogram = Histogram(np.array([0.0, 0.5, 1.0, 2.0]), np.array([2, 3, 4]))
+    left = histogram.without(np.array([0.0, 1.0, 1.0, 2.0, 1.5]))
+    assert left.counts.tolist() == [1, 1, 2]
+    assert left.median() == pytest.approx(2**0.5 / 2)
+    assert left.median(above=1.0) == pytest.approx(2**0.5)
+    assert left.median(above=3.0) is None
+    assert Histogram(np.array([0.0]), np.empty(0, dtype=np.int64)).without(np.ones(3)).median() is None

@@ -141,3 +141,15 @@ def test_steps_without_a_gradient_are_counted() -> None:
     found = finding(always, "no_gradient_steps")
     assert found is not None
     assert found.severity == "warning"
+
+
+@pytest.mark.parametrize(("first", "severity"), [(0, "info"), (200, "warning")])
+def test_several_nan_in_a_row_are_routine_at_the_start_alone(first: int, severity: str) -> None:
+    found = finding(with_nan(range(first, first + 4), about=None), "nonfinite_steps")
+    assert found is not None
+    assert (found.severity, f"first at step {first}, up to 4 in a row" in found.advice) == (severity, True)
+
+
+def test_a_dead_run_is_not_also_asked_about_its_threshold() -> None:
+    answer = with_nan(range(200, 400), about=None)
+    assert codes(answer) == {"run_dead"}

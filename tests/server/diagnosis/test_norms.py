@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.server.diagnosis.kit import Floats, codes, context, finding, said, usual_norms
+from gradsight_server.diagnosis import diagnose
+from tests.server.diagnosis.kit import Floats, codes, context, finding, long_range, said, steps, usual_norms
 
 
 def ending_in(factor: float, *, num_steps: int = 1000, num_newest: int = 50) -> Floats:
@@ -178,3 +179,59 @@ def test_a_threshold_the_norms_have_sunk_below_is_mentioned() -> None:
     assert found is not None
     assert (found.severity, found.evidence["clip_fraction_now"]) == ("info", 0.0)
     assert "threshold_outgrown" not in codes(said(usual_norms(median=0.15), max_norm=1.0))
+
+
+def test_a_collapse_is_told_for_as_long_as_it_lasts() -> None:
+    high, low = usual_norms(3_000, spread=0.3), 1e-5 * usual_norms(60_000, spread=0.3, seed=1)
+    facts = long_range(np.concatenate([high, low]), largest_norm=300.0)
+    rows = steps(low[-5_000:], step=np.arange(58_000, 63_000), max_norm=1.0)
+    found = finding(diagnose(rows, None, facts), "norm_collapsed")
+    assert found is not None
+    assert found.severity == "critical"
+    assert found.evidence["norm_before"] == pytest.approx(1.0, rel=0.1)
+    assert found.evidence["norm_after"] == pytest.approx(1e-5, rel=0.1)
+    assert "since before step 58,000" in found.advice
+    calm = finding(diagnose(rows, None, long_range(np.concatenate([high, low]), largest_norm=2.0)), "norm_collapsed")
+    assert calm is not None
+    assert calm.severity == "warning"
+
+
+def test_a_collapse_to_zero_is_told_for_as_long_as_it_lasts() -> None:
+    facts = long_range(np.concatenate([usual_norms(3_000), np.zeros(20_000)]))
+    rows = steps(np.zeros(5_000), step=np.arange(18_000, 23_000), loss=np.full(5_000, 2.3))
+    assert "norm_collapsed" in codes(diagnose(rows, None, facts))
+
+
+def test_a_model_that_converges_over_a_long_range_has_not_collapsed() -> None:
+    norms = np.geomspace(10, 1e-4, 50_000) * usual_norms(50_000)
+    rows = steps(norms[-5_000:], step=np.arange(45_000, 50_000), max_norm=20.0)
+    answer = diagnose(rows, None, long_range(norms))
+    assert answer.severity == "info"
+    assert "norm_drift" in codes(answer)
+
+
+def test_a_collapse_is_not_called_a_clipping_that_hardly_acts() -> None:
+    answer = said(collapsing(1e-4, spike=100.0), max_norm=1.1)
+    assert answer.clipping.verdict in ("healthy", "inactive")
+    assert "no fault" not in answer.clipping.advice
+    assert not {code for code in codes(answer) if code.startswith("clipping_")}
+
+
+def test_norms_that_exploded_long_ago_are_told_by_the_loss() -> None:
+    norms = np.concatenate([usual_norms(1200), usual_norms(1800, median=300.0)])
+    noise = 0.05 * np.random.default_rng(0).normal(size=3000)
+    worse, better = (np.where(np.arange(3000) < 1200, 1.0, since) + noise for since in (6.0, 0.5))
+    answer = said(norms, loss=worse, max_norm=1.2)
+    found = finding(answer, "norm_exploding")
+    assert found is not None
+    assert (found.severity, found.first_step) == ("critical", 1200)
+    assert "Do not raise max_norm" in answer.clipping.advice
+    answer = said(norms, loss=better, max_norm=1.2)
+    assert "norm_exploding" not in codes(answer)
+    assert "Look at the loss first" in answer.clipping.advice
+
+
+def test_equal_norms_of_steps_without_signal_are_not_stale() -> None:
+    norms = usual_norms(600, median=0.3)
+    norms[np.random.default_rng(0).random(600) < 0.6] = 1e-5
+    assert "norm_stale" not in codes(said(norms, max_norm=1.0))

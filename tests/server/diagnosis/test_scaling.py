@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradsight_server.diagnosis import Context, Diagnosis, RangeFacts, diagnose
-from tests.server.diagnosis.kit import codes, context, finding, said, steps, usual_norms
+from tests.server.diagnosis.kit import codes, context, finding, long_range, said, steps, usual_norms
 
 DYNAMIC = "dynamic(init_scale=65536.0, growth_interval=100)"
 
@@ -142,7 +142,7 @@ def test_a_fixed_scale_is_judged_by_its_overflows() -> None:
     assert (calm.loss_scaling.verdict, calm.loss_scaling.severity) == ("static", "ok")
     high = said(usual_norms(), loss_scale=1024.0, skipped=skips(1000, *range(100, 1000, 20)), about=about)
     assert (high.loss_scaling.verdict, high.loss_scaling.severity) == ("static", "warning")
-    assert "Lower it by 16" in high.loss_scaling.advice
+    assert "Divide the scale by 16" in high.loss_scaling.advice
 
 
 @pytest.mark.parametrize(
@@ -222,3 +222,69 @@ def test_counts_of_a_long_range_come_from_its_facts() -> None:
 def test_most_scaled_gradients_underflowing_is_mentioned() -> None:
     assert "gradients_underflow" in codes(said(usual_norms(), underflow_fraction=0.6))
     assert "gradients_underflow" not in codes(said(usual_norms(), underflow_fraction=0.4))
+
+
+def test_a_fixed_scale_searches_for_nothing() -> None:
+    flags = (np.random.default_rng(0).random(500) < 0.15).tolist()
+    answer = said(
+        usual_norms(500), loss_scale=2.0**20, skipped=flags, about=context(precision="fp16", scaler="static(1048576.0)")
+    )
+    assert (answer.loss_scaling.verdict, answer.loss_scaling.severity) == ("static", "warning")
+    assert "loss_scale_found" not in codes(answer)
+
+
+def test_skipped_steps_without_a_scale_search_for_nothing() -> None:
+    norms = np.where(np.random.default_rng(0).random(500) < 0.2, np.nan, usual_norms(500))
+    assert "loss_scale_found" not in codes(said(norms, skipped=np.isnan(norms)))
+
+
+@pytest.mark.parametrize(("num_skips", "is_found"), [(12, True), (13, False)])
+def test_a_search_lowers_the_scale_with_every_skip_or_two(num_skips: int, is_found: bool) -> None:
+    # Four halvings, so twelve skips with some to spare: one more, and the scale does not help.
+    scale = np.full(600, 4096.0)
+    scale[:4] = [65536.0, 32768.0, 16384.0, 8192.0]
+    answer = said(usual_norms(600), loss_scale=scale, skipped=skips(600, range(num_skips)))
+    assert ("loss_scale_found" in codes(answer)) == is_found
+    assert answer.loss_scaling.verdict == ("healthy" if is_found else "collapsed")
+
+
+@pytest.mark.parametrize(("num_stuck", "verdict"), [(4, "healthy"), (5, "collapsed")])
+def test_a_scale_at_its_floor_is_seen_within_five_steps(num_stuck: int, verdict: str) -> None:
+    scale = np.concatenate([np.full(200, 2.0), np.full(num_stuck, 1.0)])
+    flags = skips(200 + num_stuck, range(199, 200 + num_stuck))
+    if num_stuck == 4:
+        flags[199] = False  # four in a row altogether
+    answer = said(
+        np.where(flags, np.inf, usual_norms(len(flags))),
+        loss_scale=scale,
+        skipped=flags,
+        about=context(precision="fp16", scaler="dynamic(init_scale=2.0, growth_interval=2000)"),
+    )
+    assert answer.loss_scaling.verdict == verdict
+    assert ("falls no more" in answer.loss_scaling.advice) == (verdict == "collapsed")
+
+
+@pytest.mark.parametrize(("num_steps", "verdict"), [(7, "warming_up"), (8, "model_nan")])
+def test_pure_nan_from_the_first_step_on_is_seen_within_ten(num_steps: int, verdict: str) -> None:
+    scale = 65536.0 * 0.5 ** np.arange(num_steps)
+    columns: dict[str, Any] = {"loss": [65.1] * num_steps, "loss_scale": scale, "skipped": [True] * num_steps}
+    answer = said(np.full(num_steps, np.nan), nonfinite_kind=["nan"] * num_steps, **columns)
+    assert answer.loss_scaling.verdict == verdict
+    overflow = said(np.full(num_steps, np.nan), nonfinite_kind=["nan+inf"] * num_steps, **columns)
+    assert overflow.loss_scaling.verdict == "warming_up"
+
+
+def test_counts_in_the_words_are_of_the_whole_run_and_rates_of_what_was_judged() -> None:
+    facts = long_range(num_steps=12_480, num_skipped=4)
+    rows = steps(usual_norms(5000), loss_scale=1024.0, skipped=skips(5000, 10, 2500), step=np.arange(7_480, 12_480))
+    answer = diagnose(rows, context(scaler=DYNAMIC, precision="fp16"), facts)
+    assert "4 of 12,480 steps were skipped" in answer.loss_scaling.advice
+    scale = np.where(np.arange(1500) % 2, 4096.0, 2048.0)
+    thrashing = said(
+        usual_norms(1500),
+        loss_scale=scale,
+        skipped=skips(1500, *range(300, 1500, 30)),
+        about=context(precision="fp16", scaler="dynamic(growth_interval=100)"),
+    )
+    assert "40 of the last 1,500 steps (2.7 %) were skipped." in thrashing.loss_scaling.advice
+    assert "in a row" not in thrashing.loss_scaling.advice

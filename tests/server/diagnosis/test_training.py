@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradsight_server.diagnosis import Context, Diagnosis, MetricSeries, diagnose
-from tests.server.diagnosis.kit import codes, context, finding, said, steps, usual_norms
+from tests.server.diagnosis.kit import codes, context, finding, long_range, said, steps, usual_norms
 
 
 def test_a_threshold_that_is_declared_but_not_applied_is_named() -> None:
@@ -126,3 +126,10 @@ def test_a_hole_in_the_steps_is_a_gap_and_a_sparse_log_is_not() -> None:
     assert found is not None
     assert (found.first_step, found.last_step, found.evidence["num_steps"]) == (499, 5500, 5000)
     assert "telemetry_gap" not in codes(said(usual_norms(), step=np.arange(1000) * 50))
+
+
+def test_lost_rows_are_measured_by_the_whole_range_and_not_by_the_newest_rows() -> None:
+    facts = long_range(num_steps=100_000)
+    found = finding(diagnose(steps(usual_norms()), Context(dropped={"queue_full": 2_000}), facts), "telemetry_lost")
+    assert found is not None
+    assert (found.severity, found.evidence["fraction"]) == ("info", pytest.approx(2_000 / 102_000))

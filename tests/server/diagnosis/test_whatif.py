@@ -104,3 +104,15 @@ def test_an_empty_histogram_has_an_answer() -> None:
     edges = np.array([0.0, 1.0, np.inf])
     assert what_if_from_histogram(Histogram(edges, np.array([0, 0])), "1.0").clip_fraction is None
     assert what_if_from_histogram(Histogram(edges, np.array([1, 3])), "2.0").clip_fraction_high == 0.75
+
+
+def test_a_threshold_at_the_edge_of_a_bin_is_counted_exactly() -> None:
+    # A bin holds what is above its lower edge and not above its upper one: a norm of 2.0 is in the first, unclipped.
+    histogram = Histogram(np.array([1.0, 2.0, 4.0]), np.array([3, 1]))
+    answer = what_if_from_histogram(histogram, "2.0")
+    assert (answer.clip_fraction_low, answer.clip_fraction, answer.clip_fraction_high) == (0.25, 0.25, 0.25)
+
+
+def test_zeros_in_a_histogram_are_never_clipped() -> None:
+    answer = what_if_from_histogram(Histogram(np.array([0.0, 0.5, 1.0, 2.0]), np.array([6, 1, 1])), "0.001")
+    assert (answer.clip_fraction_low, answer.clip_fraction, answer.clip_fraction_high) == (0.25, 0.25, 0.25)

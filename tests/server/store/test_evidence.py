@@ -134,11 +134,10 @@ def test_other_ranks_and_metrics_are_heard(store: Store) -> None:
 
 
 def test_the_record_keeps_off_and_unknown_apart(store: Store) -> None:
-    store.put(total_steps=99, streams={"main": wire.StreamRecord(policy=None, precision="bf16")})
+    store.put(streams={"main": wire.StreamRecord(policy=None, precision="bf16")})
     store.send([0], loss=[1.0])
     context = found(store).context
     assert (context.record.policy, context.record.scaler, context.record.precision) == (None, wire.UNSET, "bf16")
-    assert context.total_steps == 99
     assert store.read(streams_with_steps, RUN) == ["main"]
 
 

@@ -19,6 +19,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "No gradient norm, so no verdict on clipping",
         "Record grad_norm_before_clip, the norm of the unscaled gradients before clipping. " + _USUAL,
     ),
+    "clipping_unknown.zero": (
+        "All norms are zero, so no verdict on clipping",
+        "There is nothing to clip. See that the loss depends on trainable parameters, and that what is logged is the "
+        "norm.",
+    ),
     "clipping_unknown.no_threshold": (
         "The clipping threshold is not known",
         "Record max_norm, or say what it is (--max-norm), or that clipping is off. The median norm is {median_norm}[[; "
@@ -27,8 +32,13 @@ TEXTS: dict[str, tuple[str, str]] = {
     "clipping_inactive": (
         "Clipping hardly ever acts",
         "{clip_fraction:percent} of the last {num_judged:steps were} clipped: the threshold {max_norm} is above nearly "
-        "all norms (median {median_norm}) and there was no spike to clip. That is no fault. [[For a tighter safety net "
-        "take {recommended_low}–{recommended_high}.]]",
+        "all norms (median {median_norm}) and there was no spike to clip. That is no fault. [[If you want it to act: "
+        "{recommended_low}–{recommended_high} would clip 10–20 % of these steps.]]",
+    ),
+    "clipping_inactive.collapsed": (
+        "Nothing is left to clip",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped, because the norms have collapsed (median "
+        "{median_norm}, threshold {max_norm}). See the finding on that.",
     ),
     "clipping_healthy": (
         "Clipping is healthy",
@@ -107,6 +117,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "steps with large gradients count for less than they should. "
         "Raise max_norm" + _RANGE + "; if training then is unstable, lower the learning rate.",
     ),
+    "clipping_too_tight.risen": (
+        "Most steps are clipped, because the norms have risen",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped; the median norm is {median_norm}, the "
+        "threshold {max_norm}. Look at the loss first: if it rises too, lower the learning rate and leave the "
+        "threshold. If it falls, the threshold no longer fits: raise max_norm" + _RANGE + ".",
+    ),
     "clipping_too_tight.steady": (
         "Nearly every step is clipped, by about the same factor",
         "{clip_fraction:percent} of the last {num_judged:steps were} clipped, to about 1/{median_clip_coef:inverse} of "
@@ -126,8 +142,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_too_loose": (
         "The clipping threshold is too loose",
-        "{num_spikes_passed:count} of {num_spikes:spikes} passed it, the largest {largest_spike_ratio} times the usual "
-        "norm[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. The threshold is {max_norm}, the "
+        "{num_spikes_passed:count} of {num_spikes:spikes} passed: even after clipping they had more than 10 times the "
+        "usual norm, the largest {largest_spike_ratio} times before it"
+        "[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. The threshold is {max_norm}, the "
         "median norm {median_norm}. Lower max_norm" + _RANGE + ".",
     ),
     "clipping_too_loose.lost": (
@@ -147,6 +164,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{num_spikes_passed:count} of {num_spikes:spikes} kept more than 10 times the usual norm after clipping, the "
         "largest {largest_spike_ratio} times before it. [[A max_norm of {recommended_low}–{recommended_high} would "
         "hold them.]]",
+    ),
+    "spikes_passed.unknown": (
+        "There are gradient spikes, and nobody says whether they were clipped",
+        "{num_spikes_passed:steps} had more than 10 times the usual norm, the largest {largest_spike_ratio} times"
+        "[[; the loss rose after {num_spikes_with_loss_rise:count} of them]]. One such step can undo many good ones. "
+        "[[If they were not clipped, clip at {recommended_low}–{recommended_high}.]]",
     ),
     "spikes_passed.off": (
         "Gradient spikes reach the optimizer",
@@ -237,6 +260,17 @@ TEXTS: dict[str, tuple[str, str]] = {
         "After a norm of {largest_norm} it fell from {norm_before} to {norm_after} and stayed there: the update has "
         "driven the model where it has no gradient. Go back to a checkpoint from before, clip at a few times the usual "
         "norm, or lower the learning rate.",
+    ),
+    "norm_collapsed.long_ago": (
+        "The gradient norm has collapsed",
+        "It was about {norm_before} once and has been about {norm_after} since before step {before_step:count}. If "
+        "nothing was frozen or detached, the model has stopped learning: go back to a checkpoint from before the fall.",
+    ),
+    "norm_collapsed.long_ago_after_spike": (
+        "A spike has killed the gradient",
+        "The norm was about {norm_before} once, with a spike of {largest_norm}, and has been about {norm_after} since "
+        "before step {before_step:count}: the model has no gradient left. Go back to a checkpoint from before the "
+        "spike, clip at a few times the usual norm, or lower the learning rate.",
     ),
     "norm_drift.falling": (
         "The usual norm has fallen",

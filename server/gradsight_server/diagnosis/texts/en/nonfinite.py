@@ -6,6 +6,10 @@ _DETECT = (
     "loss.backward()"
     "\n\nIt makes steps several times slower: turn it off again afterwards."
 )
+_COUNTED = (
+    "{num_steps:steps} ({fraction:percent}), first at step {first_bad_step:count}[[, up to {longest_streak:count} in a "
+    "row]]. "
+)
 _LAYER = "[[First seen in {names}: look there, and at the batches of these steps. ]]"
 _FORWARD = (
     "The loss itself was not finite, so look at the batches of these steps and at the forward pass[[ (first seen in "
@@ -19,8 +23,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "loss_scale_static": ("The loss scale is fixed", "It stays at {last_scale}. Nothing to do."),
     "loss_scale_static.too_high": (
         "The fixed loss scale is too high",
-        "{num_skipped_since:count} of the last steps overflowed at {last_scale}, up to {longest_streak:count} in a "
-        "row. Lower it by 16, or use a dynamic scale.",
+        "{num_skipped_since:count} of the last {num_judged:steps} overflowed at {last_scale}[[, up to "
+        "{longest_streak:count} in a row]]. Divide the scale by 16, or use a dynamic one.",
     ),
     "loss_scale_warming_up": (
         "The loss scale is being found",
@@ -33,21 +37,34 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "loss_scale_thrashing": (
         "Too many steps overflow",
-        "{num_skipped_since:steps} ({skip_rate_since:percent}) were skipped since the scale was found, up to "
-        "{longest_streak:count} in a row. Gradients are near the limit of fp16: lower the learning rate, clip tighter, "
-        "or use bf16.",
+        "{num_skipped_since:count} of the last {num_judged:steps} ({skip_rate_since:percent}) were skipped[[, up to "
+        "{longest_streak:count} in a row]]. Gradients are near the limit of fp16: lower the learning rate, clip "
+        "tighter, or use bf16.",
     ),
     "loss_scale_collapsing": (
         "The loss scale keeps falling",
-        "It fell to new lows, now {last_scale}, with {num_skipped_since:count} skipped steps. Gradients or activations "
+        "It fell to new lows, now {last_scale}; {num_skipped_since:count} of the last {num_judged:steps were} skipped. "
+        "Gradients or activations "
         "grow: lower the learning rate or go back to a checkpoint now, before nothing is applied any more; or use "
         "bf16.",
     ),
     "loss_scale_collapsed": (
         "The loss scale has collapsed",
-        "Up to {longest_streak:steps} in a row were skipped[[ and the scale fell to {min_scale}]]: the model hardly "
-        "learns. Stop; look for the layer and the batch that overflow, go back to a checkpoint from before, lower the "
-        "learning rate, or use bf16. " + _DETECT,
+        "{longest_streak:steps} in a row were skipped[[ and the scale fell to {min_scale}]]: the model does not "
+        "learn on them. Stop; look for the layer and the batch that overflow, go back to a checkpoint from before, "
+        "lower the learning rate, or use bf16. " + _DETECT,
+    ),
+    "loss_scale_collapsed.floor": (
+        "The loss scale is at its floor, and steps still overflow",
+        "The newest {newest_streak:steps were} skipped at a scale of {last_scale}, which falls no more: the model does "
+        "not learn. A smaller scale would not mend that. Stop; look for the layer and the batch that overflow, go back "
+        "to a checkpoint from before, lower the learning rate, or use bf16. " + _DETECT,
+    ),
+    "loss_scale_collapsed.tiny": (
+        "The loss scale has collapsed",
+        "It fell to {min_scale}. Below 1 it makes gradients smaller, so what overflows is not small "
+        "gradients scaled up but the model itself. Look for the layer and the batch that overflow, lower the learning "
+        "rate, or use bf16. " + _DETECT,
     ),
     "loss_scale_model_nan": (
         "The model itself gives NaN",
@@ -64,7 +81,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "loss_scale_found": (
         "The first skipped steps found the loss scale",
-        "{num_skipped_first:steps were} skipped at the start, as a scaler does. Nothing to do.",
+        "{num_skipped_first:steps were} skipped while the scale was found, as a scaler does when it starts. Nothing to "
+        "do.",
     ),
     "loss_scale_never_grows": (
         "The loss scale never grows",
@@ -106,23 +124,19 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "nonfinite_steps": (
         "NaN or Inf in the gradients",
-        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. " + _LAYER + _DETECT,
+        _COUNTED + _LAYER + _DETECT,
     ),
     "nonfinite_steps.guarded": (
         "NaN or Inf in the gradients; these steps were skipped",
-        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. The weights are unhurt. "
-        + _LAYER
-        + _DETECT,
+        _COUNTED + "The weights are unhurt. " + _LAYER + _DETECT,
     ),
     "nonfinite_steps.loss": (
         "NaN or Inf in loss and gradients",
-        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. " + _FORWARD + _DETECT,
+        _COUNTED + _FORWARD + _DETECT,
     ),
     "nonfinite_steps.loss_guarded": (
         "NaN or Inf in loss and gradients; these steps were skipped",
-        "{num_steps:steps} ({fraction:percent}), up to {longest_streak:count} in a row. The weights are unhurt. "
-        + _FORWARD
-        + _DETECT,
+        _COUNTED + "The weights are unhurt. " + _FORWARD + _DETECT,
     ),
     "nonfinite_applied": (
         "An update with NaN or Inf was applied",
@@ -131,8 +145,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "steps_skipped": (
         "Many updates are skipped",
-        "{num_skipped:steps} ({fraction:percent}) were skipped without a loss scale that would explain it, the last "
-        "{newest_streak:count} in a row. The loss may look fine meanwhile: find the inputs whose gradient is NaN (in "
+        "{num_skipped:steps} ({fraction:percent}) were skipped without a loss scale that would explain it[[, the last "
+        "{newest_streak:count} in a row]]. The loss may look fine meanwhile: find the inputs whose gradient is NaN (in "
         "CTC: targets longer than their input).",
     ),
     "no_gradient_steps": (
