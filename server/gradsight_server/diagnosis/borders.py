@@ -40,6 +40,7 @@ EXPLODED_RATIO = 100.0
 EXPLODING_FRACTION = 0.05  # the newest steps that are compared: this part of all, from 5 to 100 of them
 COLLAPSE_RATIO = 1e3  # falls by so much and stays there [H]
 COLLAPSE_STEPS = 20  # after a spike
+LEARNT_ALL_RATIO = 0.01  # a loss that has fallen to this part with the norm: nothing is left to learn [H]
 COLLAPSE_BETWEEN = 0.05  # at most so many norms between high and low, or it was no fall at once [H]
 COLLAPSE_STEPS_WITHOUT_SPIKE = 100  # without one it may be a policy that has learnt all that it is rewarded for
 DRIFT_RATIO = 3.0  # newest ÷ first quarter [H]

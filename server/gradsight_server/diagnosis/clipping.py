@@ -155,7 +155,7 @@ def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Sev
     if kind == "off":
         return "off", "ok", ""
     if len(observed.rows) == 0:
-        return "unknown", "info", "no_norm"
+        return "unknown", "info", "not_finite" if observed.nonfinite.any() else "no_norm"
     if not observed.has_enough:
         return "unknown", "info", "few"
     if not observed.judged_norms.any():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gradsight_server.diagnosis import borders
-from gradsight_server.diagnosis.inputs import Floats
+from gradsight_server.diagnosis.inputs import Floats, Integers
 from gradsight_server.diagnosis.observed import Observed
 from gradsight_server.diagnosis.rule import Found, spanning
 
@@ -26,6 +26,8 @@ def _collapsed_here(observed: Observed, first: int) -> Iterator[Found]:
     # One in ten may still twitch: a dying model does.
     if not usual > 0 or usual < borders.COLLAPSE_RATIO * now or np.percentile(after, 90) > usual / 10:
         return
+    if _has_learnt_all(observed, rows[:first], rows[first:]):
+        return
     has_spike = float(before.max()) > borders.SPIKE_RATIO * usual
     if not has_spike and len(after) < borders.COLLAPSE_STEPS_WITHOUT_SPIKE:
         return
@@ -36,6 +38,15 @@ def _collapsed_here(observed: Observed, first: int) -> Iterator[Found]:
         evidence={"norm_before": usual, "norm_after": now, "largest_norm": float(before.max())},
         steps=spanning(observed, rows[first], rows[-1]),
     )
+
+
+def _has_learnt_all(observed: Observed, before: Integers, after: Integers) -> bool:
+    """Whether the loss has fallen as well: with a margin loss, a model without any error has no gradient left."""
+    earlier, now = observed.loss[before[-borders.LEVEL_BLOCK :]], observed.loss[after]
+    earlier, now = earlier[np.isfinite(earlier)], now[np.isfinite(now)]
+    if min(len(earlier), len(now)) == 0:
+        return False
+    return bool(0 <= np.median(now) <= borders.LEARNT_ALL_RATIO * np.mean(earlier))
 
 
 def _begin_of_low(norms: Floats) -> int | None:

@@ -60,12 +60,14 @@ NO_BASIS = frozenset(
 )
 """Findings after which the norms bear no recommendation."""
 
-FOLDED = {
+LOST = ("run_dead", "loss_scale_model_nan", "loss_scale_collapsed")
+"""Nothing is learnt any more: what clipping did before is no news then."""
+FOLDED: dict[str, tuple[str, ...]] = {
     "loss_nonfinite": ("run_dead", "loss_scale_model_nan", "nonfinite_steps"),
     "no_signal_steps": ("norm_collapsed",),
-    "clipping_unknown": ("norm_not_recorded", "norm_all_zero", "norm_collapsed", "run_dead"),
-    "clipping_inactive": ("norm_collapsed", "run_dead"),
-    "clipping_firm": ("run_dead",),
+    "clipping_unknown": ("norm_not_recorded", "norm_all_zero", "norm_collapsed", *LOST),
+    "clipping_inactive": ("norm_collapsed", *LOST),
+    "clipping_firm": LOST,
     "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
     "steps_skipped": ("loss_scale_model_nan",),
 }

@@ -31,6 +31,7 @@ def exploding(observed: Observed) -> Iterator[Found]:
     yield Found(
         code="norm_exploding",
         severity="critical" if newest / usual > borders.EXPLODED_RATIO else "warning",
+        variant="" if observed.setting.kind not in ("off", "unknown") else "unclipped",
         evidence={"newest_norm": newest, "usual_norm": usual, "ratio": newest / usual},
         steps=spanning(observed, rows[min(first, len(rows) - 1)], rows[-1]),
     )

@@ -20,20 +20,21 @@ def levels(random: Any, num_steps: int) -> Floats:
         norms *= np.geomspace(1, 10 ** random.uniform(-3, 3), num_steps)
     if random.random() < 0.3:
         norms[random.integers(0, num_steps, 5)] *= 10 ** random.uniform(1, 3, 5)
-    return norms  # type: ignore[no-any-return]
+    found: Floats = norms
+    return found
 
 
 def thresholds(random: Any, num_steps: int) -> Floats:
     """A threshold that stands, falls or rises, jumps, or trembles."""
     max_norm, other = np.exp(random.normal(0, 1, 2))
     kind = random.integers(4)
-    if kind == 0:
-        return np.full(num_steps, max_norm)
-    if kind == 1:
-        return np.linspace(max_norm, other, num_steps)
-    if kind == 2:
-        return np.where(np.arange(num_steps) < num_steps * random.random(), max_norm, other)
-    return max_norm * np.exp(0.2 * random.normal(size=num_steps))  # type: ignore[no-any-return]
+    kinds: list[Floats] = [
+        np.full(num_steps, max_norm),
+        np.linspace(max_norm, other, num_steps),
+        np.where(np.arange(num_steps) < num_steps * random.random(), max_norm, other),
+        max_norm * np.exp(0.2 * random.normal(size=num_steps)),
+    ]
+    return kinds[kind]
 
 
 def run(seed: int) -> Diagnosis:

@@ -153,3 +153,10 @@ def test_several_nan_in_a_row_are_routine_at_the_start_alone(first: int, severit
 def test_a_dead_run_is_not_also_asked_about_its_threshold() -> None:
     answer = with_nan(range(200, 400), about=None)
     assert codes(answer) == {"run_dead"}
+
+
+def test_norms_that_are_all_nan_are_not_asked_to_be_recorded() -> None:
+    answer = said(np.full(60, np.nan), loss_scale=65536.0 * 0.5 ** np.arange(60), skipped=[True] * 60)
+    assert answer.clipping.verdict == "unknown"
+    assert answer.clipping.advice.startswith("Every norm so far is NaN or Inf.")
+    assert not {code for code in codes(answer) if code.startswith("clipping_")}

@@ -235,3 +235,17 @@ def test_equal_norms_of_steps_without_signal_are_not_stale() -> None:
     norms = usual_norms(600, median=0.3)
     norms[np.random.default_rng(0).random(600) < 0.6] = 1e-5
     assert "norm_stale" not in codes(said(norms, max_norm=1.0))
+
+
+def test_a_model_without_any_error_left_has_not_collapsed() -> None:
+    norms = np.concatenate([usual_norms(300), np.zeros(150)])
+    for loss, is_found in ((0.0, False), (0.7, True)):
+        answer = said(norms, loss=np.where(np.arange(450) < 300, 1.0, loss))
+        assert ("norm_collapsed" in codes(answer)) == is_found
+
+
+def test_an_explosion_is_not_answered_by_a_tighter_threshold_where_there_is_one() -> None:
+    for max_norm, is_said in ((1.5, False), (None, True)):
+        found = finding(said(ending_in(20.0), loss=np.linspace(1, 2, 1000), max_norm=max_norm), "norm_exploding")
+        assert found is not None
+        assert ("or clip at about the usual norm" in found.advice) == is_said

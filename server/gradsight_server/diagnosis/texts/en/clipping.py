@@ -19,6 +19,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "No gradient norm, so no verdict on clipping",
         "Record grad_norm_before_clip, the norm of the unscaled gradients before clipping. " + _USUAL,
     ),
+    "clipping_unknown.not_finite": (
+        "No finite gradient norm, so no verdict on clipping",
+        "Every norm so far is NaN or Inf. See to that first.",
+    ),
     "clipping_unknown.zero": (
         "All norms are zero, so no verdict on clipping",
         "There is nothing to clip. See that the loss depends on trainable parameters, and that what is logged is the "
@@ -248,7 +252,12 @@ TEXTS: dict[str, tuple[str, str]] = {
     "norm_exploding": (
         "The gradient norm is exploding",
         "The newest norms are about {newest_norm}, {ratio} times the usual {usual_norm}, and the loss is no better for "
-        "it. Stop, go back to a checkpoint from before, and lower the learning rate, or clip tighter.",
+        "it. Stop, go back to a checkpoint from before, and lower the learning rate.",
+    ),
+    "norm_exploding.unclipped": (
+        "The gradient norm is exploding",
+        "The newest norms are about {newest_norm}, {ratio} times the usual {usual_norm}, and the loss is no better for "
+        "it. Stop, go back to a checkpoint from before, and lower the learning rate, or clip at about the usual norm.",
     ),
     "norm_collapsed": (
         "The gradient norm has collapsed",
