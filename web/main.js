@@ -1,9 +1,13 @@
 /** The start: registers the elements and shows the page that the address names. */
 
+import { registerChartMenu } from "./components/chart-menu.js";
 import { registerChartRow } from "./components/chart-row.js";
 import { registerChartStack } from "./components/chart-stack.js";
 import { registerCodeSnippet } from "./components/code-snippet.js";
 import { registerConnectionStatus } from "./components/connection-status.js";
+import { registerControlOffer } from "./components/control-offer.js";
+import { registerDrawingPicker } from "./components/drawing-picker.js";
+import { registerEventLane } from "./components/event-lane.js";
 import { registerFindingList } from "./components/finding-list.js";
 import { registerFindingRow } from "./components/finding-row.js";
 import { registerFindingWhy } from "./components/finding-why.js";
@@ -22,6 +26,8 @@ import { registerRunState } from "./components/run-state.js";
 import { registerRunTimeline } from "./components/run-timeline.js";
 import { registerRunVerdicts } from "./components/run-verdicts.js";
 import { registerStepAxis } from "./components/step-axis.js";
+import { registerStepPanel } from "./components/step-panel.js";
+import { registerTableDialog } from "./components/table-dialog.js";
 import { registerThresholdLine } from "./components/threshold-line.js";
 import { registerTimeAgo } from "./components/time-ago.js";
 import { registerVerdictBadge } from "./components/verdict-badge.js";
@@ -43,6 +49,12 @@ registerFindingList();
 registerRunVerdicts();
 registerRunRow();
 registerFirstRun();
+registerChartMenu();
+registerControlOffer();
+registerDrawingPicker();
+registerEventLane();
+registerStepPanel();
+registerTableDialog();
 registerMarkLegend();
 registerRangePicker();
 registerRunFacts();

@@ -376,6 +376,12 @@ interface Window {
 // The page's own elements, so that making one by its tag gives its type.
 
 interface HTMLElementTagNameMap {
+  "chart-menu": import("./components/chart-menu.js").ChartMenu;
+  "control-offer": import("./components/control-offer.js").ControlOffer;
+  "drawing-picker": import("./components/drawing-picker.js").DrawingPicker;
+  "event-lane": import("./components/event-lane.js").EventLane;
+  "step-panel": import("./components/step-panel.js").StepPanel;
+  "table-dialog": import("./components/table-dialog.js").TableDialog;
   "chart-row": import("./components/chart-row.js").ChartRow;
   "chart-stack": import("./components/chart-stack.js").ChartStack;
   "code-snippet": import("./components/code-snippet.js").CodeSnippet;

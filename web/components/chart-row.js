@@ -3,8 +3,9 @@
  * Event `close`: the chart of one layer is no longer wanted.
  */
 
-import { drawHeat, drawLines, purge } from "../lib/charts.js";
+import { drawHeat, drawLines, pictureOf, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
+import { explained } from "../lib/explained.js";
 import { isLog } from "../lib/drawing.js";
 import { heatAt, layerOf, metricOf } from "../lib/figures.js";
 import { number } from "../lib/format.js";
@@ -34,7 +35,8 @@ export class ChartRow extends HTMLElement {
   /** Of the map of layers. */
   #pick = h("layer-picker", { hidden: true });
   #close = h("button", { type: "button", class: "link", "data-own-gestures": true }, t("layers.close.short"));
-  #head = h("header", { class: "chart-head" }, this.#title, this.#value, this.#notes);
+  #menu = h("chart-menu");
+  #head = h("header", { class: "chart-head" }, this.#title, this.#menu, this.#value, this.#notes);
   #height = 0;
   /** Of the chart that is drawn; null where none is. @type {import("../lib/scales.js").Scale | null} */
   scale = null;
@@ -46,7 +48,8 @@ export class ChartRow extends HTMLElement {
     this.#name = name;
     const layer = layerOf(name);
     this.dataset.figure = layer !== null ? "layer" : metricOf(name) !== null ? "metric" : name;
-    setText(this.#title, titleOf(name));
+    this.#title.replaceChildren(explained(titleOf(name), knownText(`why.chart.${name}`)));
+    this.#menu.chart = titleOf(name);
     if (name === "layers") this.#head.append(this.#pick, this.#colours);
     if (layer === null) return;
     this.#close.setAttribute("aria-label", t("layers.close", { layer }));
@@ -80,7 +83,7 @@ export class ChartRow extends HTMLElement {
     this.#value.textContent = "";
     this.#notes.replaceChildren();
     delete this.#notes.dataset.lines;
-    this.#colours.hidden = this.#label.hidden = this.#pick.hidden = true;
+    this.#colours.hidden = this.#label.hidden = this.#pick.hidden = this.#menu.hidden = true;
   }
 
   /**
@@ -93,6 +96,7 @@ export class ChartRow extends HTMLElement {
    */
   draw(Plotly, figure, steps, stepTicks, margin, drawing) {
     this.#words.hidden = true;
+    this.#menu.hidden = false;
     this.classList.remove("is-empty");
     if (figure.heat) this.#plot.style.height = `${heatHeight(figure.heat.layers.length)}px`;
     const height = this.#plot.clientHeight;
@@ -112,6 +116,11 @@ export class ChartRow extends HTMLElement {
     drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null), drawing.smoothing);
     this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);
     if (figure.name === "clip_fraction") this.#showEdges(figure, scale);
+  }
+
+  /** The chart as a picture's address. @param {PlotlyLike} Plotly @param {Figure} figure @param {{title: string, below: string, stepLabels: string[]}} words */
+  picture(Plotly, figure, words) {
+    return pictureOf(Plotly, this.#plot, { ...words, names: figure.heat?.layers ?? null });
   }
 
   /** Where the curves are, in pixels of the element that holds this one. */

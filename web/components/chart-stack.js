@@ -1,14 +1,18 @@
 /**
  * <chart-stack>: all charts of a run over one step axis, with one cross-hair through them. Property `model`.
- * Events: `look`, the view somebody zoomed to; `drawn`, where the norm chart stands; `layer`, one to see by itself.
+ * Events: `look`, the view somebody zoomed to; `drawn`, where the norm chart stands; `layer`, one to see by itself;
+ * `step`, the steps of a point whose numbers somebody wants to see; `table`, the numbers of a chart.
  */
 
+import { csvOf, fileName, tableOf } from "../lib/chart-table.js";
 import { onThemeChange } from "../lib/chart-theme.js";
 import { loadPlotly } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { FIGURES, layerFigure, layerOf, readAt } from "../lib/figures.js";
 import { integer } from "../lib/format.js";
 import { listenForGestures } from "../lib/gestures.js";
+import { titleOf } from "../lib/reading.js";
+import { saveCsv, savePng } from "../lib/taking.js";
 import { t } from "../lib/texts.js";
 import { ALL, zoomTo } from "../lib/view.js";
 
@@ -30,13 +34,14 @@ export class ChartStack extends HTMLElement {
   #life = new AbortController();
   #rows = FIGURES.map(newRow);
   #flag = h("span", { class: "step-flag", hidden: true });
+  #lane = h("event-lane", { hidden: true });
   #axis = h("step-axis");
   #hair = h("div", { class: "cross-hair", hidden: true });
   #selection = h("div", { class: "selection", hidden: true });
   #marked = h("div", { class: "marked", hidden: true });
   #spoken = h("p", { class: "visually-hidden", "aria-live": "polite" });
   #message = h("p", { class: "notice" });
-  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, ...this.#rows, this.#axis, this.#hair, this.#marked, this.#selection, this.#flag);
+  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, this.#lane, ...this.#rows, this.#axis, this.#hair, this.#marked, this.#selection, this.#flag);
   /** @type {PlotlyLike | null} */
   #plotly = null;
   #started = false;
@@ -55,6 +60,8 @@ export class ChartStack extends HTMLElement {
   #step = null;
   /** @type {number | null} */
   #y = null;
+  /** @type {import("../lib/timeline.js").Moment[]} */
+  #moments = [];
 
   connectedCallback() {
     this.#life = new AbortController();
@@ -69,12 +76,14 @@ export class ChartStack extends HTMLElement {
     resize.observe(this.#stack);
     signal.addEventListener("abort", () => resize.disconnect());
     this.#stack.addEventListener("keydown", (event) => this.#key(event), { signal });
+    this.#stack.addEventListener("take", (event) => this.#take(/** @type {CustomEvent} */ (event)), { signal });
     listenForGestures(this.#stack, {
       point: (x, y) => this.#point(x, y),
       leave: () => this.#pointAtStep(null, null),
       dragging: (from, to) => this.#showSelection(from, to),
       select: (from, to) => this.#look(zoomTo(this.#axis.scale.stepAt(from), this.#axis.scale.stepAt(to))),
-      pick: (_, y) => this.#pickLayer(y),
+      pick: (x, y) => this.#pick(x, y),
+      pinch: (before, after) => this.#pinch(before, after),
       cancel: () => (this.#selection.hidden = true),
       reset: () => this.#look(ALL),
     }, signal);
@@ -108,6 +117,33 @@ export class ChartStack extends HTMLElement {
   mark(steps) {
     this.#asked = steps;
     this.#showMarked();
+  }
+
+  /** What happened, for the lane above the charts. @param {import("../lib/timeline.js").Moment[]} moments */
+  set moments(moments) {
+    this.#moments = moments;
+    if (this.#axis.clientWidth) this.#lane.show(moments, this.#axis.scale);
+  }
+
+  /** @param {CustomEvent<"png" | "csv" | "table">} event */
+  async #take({ target, detail: way }) {
+    const row = this.#rows.find((candidate) => candidate.contains(/** @type {Node} */ (target)));
+    const figure = row && this.model?.figures.get(row.name);
+    const run = this.model?.detail;
+    if (!row || !figure || !run || !this.#plotly) return;
+    const title = titleOf(row.name);
+    const file = fileName(run.project, run.name, title);
+    if (way === "csv") saveCsv(csvOf(tableOf(figure, this.#steps)), file);
+    else if (way === "table") this.dispatchEvent(new CustomEvent("table", { detail: { title, table: tableOf(figure, this.#steps) }, bubbles: true }));
+    else {
+      try {
+        const words = { title: `${run.project} / ${run.name}: ${title}`, below: t("charts.step"), stepLabels: this.#axis.labels };
+        savePng(await row.picture(this.#plotly, figure, words), file);
+      } catch (error) {
+        setText(this.#message, t("take.failed", { reason: String(error) }));
+        this.#message.hidden = false;
+      }
+    }
   }
 
   #showMarked() {
@@ -144,6 +180,7 @@ export class ChartStack extends HTMLElement {
     this.#drawnAt_ms = Date.now();
     this.#steps = model.shown;
     const stepTicks = this.#axis.draw(this.#steps);
+    this.#lane.show(this.#moments, this.#axis.scale);
     this.#place(model);
     for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
     this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
@@ -162,7 +199,7 @@ export class ChartStack extends HTMLElement {
     const known = new Map(this.#rows.map((row) => [row.name, row]));
     for (const row of this.#rows) if (!names.includes(row.name)) row.remove();
     this.#rows = names.map((name) => known.get(name) ?? newRow(name));
-    this.#rows.forEach((row, i) => row.isConnected || (i ? this.#rows[i - 1].after(row) : this.#stack.prepend(row)));
+    this.#rows.forEach((row, i) => row.isConnected || (i ? this.#rows[i - 1].after(row) : this.#lane.after(row)));
   }
 
   /** @param {import("./chart-row.js").ChartRow} row @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
@@ -212,12 +249,30 @@ export class ChartStack extends HTMLElement {
     this.#showReading();
   }
 
-  /** @param {number} y in pixels of the stack */
-  #pickLayer(y) {
+  /** A layer of the map, or a step of another chart. @param {number} x @param {number} y in pixels of the stack */
+  #pick(x, y) {
     const map = this.#rows.find((row) => row.name === "layers");
     const figure = this.model?.figures.get("layers");
     const layer = map && figure ? map.layerAt(figure, y - map.offsetTop) : null;
-    if (layer !== null) this.dispatchEvent(new CustomEvent("layer", { detail: layer, bubbles: true }));
+    const { scale } = this.#axis;
+    if (layer !== null && x >= scale.left) this.dispatchEvent(new CustomEvent("layer", { detail: layer, bubbles: true }));
+    else if (x >= scale.left && x <= scale.right) this.#openStep(scale.stepAt(x));
+  }
+
+  /** @param {number} step */
+  #openStep(step) {
+    const reading = this.#guide && readAt(this.#guide, step);
+    if (reading) this.dispatchEvent(new CustomEvent("step", { detail: [reading.first, reading.last], bubbles: true }));
+  }
+
+  /** Two fingers keep the steps under them. @param {[number, number]} before @param {[number, number]} after */
+  #pinch(before, after) {
+    const { scale } = this.#axis;
+    const perPixel = (scale.last - scale.first + 1) / scale.width;
+    const step = (/** @type {number} */ pixel) => scale.first + (pixel - scale.left) * perPixel;
+    const [a, b] = before.map(step);
+    const slope = (b - a) / (after[1] - after[0]);
+    this.#look(zoomTo(a + (scale.left - after[0]) * slope, a + (scale.right - after[0]) * slope));
   }
 
   #showReading() {
@@ -265,6 +320,7 @@ export class ChartStack extends HTMLElement {
       "+": () => this.#look(zoomTo(here - (here - first) / 2, here + (last - here) / 2)),
       "-": () => this.#look(zoomTo(first - (last - first) / 2, last + (last - first) / 2)),
       0: () => this.#look(ALL),
+      Enter: () => this.#openStep(here),
       Escape: () => this.#pointAtStep(null, null),
     };
     actions["="] = actions["+"];

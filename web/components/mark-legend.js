@@ -1,6 +1,7 @@
 /** <mark-legend>: what the lines and marks of the charts mean; only those that occur. */
 
 import { glyph, h } from "../lib/dom.js";
+import { explained } from "../lib/explained.js";
 import { integer } from "../lib/format.js";
 import { areDense } from "../lib/scales.js";
 import { t } from "../lib/texts.js";
@@ -29,7 +30,7 @@ export class MarkLegend extends HTMLElement {
     const marks = /** @type {const} */ (["clipped", "spike", "skipped", "nonfinite"]).filter(has);
     const clipped = norm?.traces.find((trace) => trace.role === "clipped");
     const dense = clipped !== undefined && areDense(clipped, steps);
-    const shown = JSON.stringify([bucket, hasThreshold, marks, dense, hasRate, hasHeadroom, hasDominant]);
+    const shown = JSON.stringify([bucket, hasThreshold, marks, dense, hasRate, hasHeadroom, hasDominant, isDrawn(norm, "ghost")]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.setAttribute("role", "list");
@@ -37,9 +38,10 @@ export class MarkLegend extends HTMLElement {
     this.replaceChildren(
       item("line series", bucket ? t("norm.mean") : t("norm.exact")),
       ...(bucket ? [item("band", t("norm.range", { bucket: integer(bucket) }))] : []),
-      ...(hasThreshold ? [item("line threshold", t("norm.threshold"))] : []),
+      ...(hasThreshold ? [item("line threshold", t("norm.threshold"), t("why.norm.threshold"))] : []),
       ...(hasRate ? [item("line lr", t("loss.lr"))] : []),
-      ...(hasHeadroom ? [item("line lr", t("loss_scale.headroom"))] : []),
+      ...(hasHeadroom ? [item("line lr", t("loss_scale.headroom"), t("why.loss_scale.headroom"))] : []),
+      ...(isDrawn(norm, "ghost") ? [item("line ghost", t("norm.ghost"), t("why.norm.ghost"))] : []),
       ...(hasDominant ? [item("line dominant", t("layers.dominant"))] : []),
       ...marks.map((role) => markItem(role, dense)),
     );
@@ -51,9 +53,9 @@ function isDrawn(figure, role) {
   return figure?.traces.some((trace) => trace.role === role && trace.y.some(Number.isFinite)) ?? false;
 }
 
-/** @param {string} swatch @param {string} words */
-function item(swatch, words) {
-  return h("span", { class: "legend-item", role: "listitem" }, h("span", { class: `swatch ${swatch}`, "aria-hidden": "true" }), words);
+/** @param {string} swatch @param {string} words @param {string | null} [why] */
+function item(swatch, words, why = null) {
+  return h("span", { class: "legend-item", role: "listitem" }, h("span", { class: `swatch ${swatch}`, "aria-hidden": "true" }), explained(words, why));
 }
 
 /** @param {"clipped" | "spike" | "skipped" | "nonfinite"} role @param {boolean} dense */
@@ -61,7 +63,7 @@ function markItem(role, dense) {
   const asLines = dense && role === "clipped";
   const mark = h("span", { class: `mark ${role}` });
   mark.append(glyph(GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines && role !== "spike" }));
-  return h("span", { class: "legend-item", role: "listitem" }, mark, t(`norm.${role}`));
+  return h("span", { class: "legend-item", role: "listitem" }, mark, explained(t(`norm.${role}`), t(`why.norm.${role}`)));
 }
 
 export const registerMarkLegend = () => customElements.define("mark-legend", MarkLegend);

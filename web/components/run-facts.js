@@ -1,6 +1,7 @@
 /** <run-facts>: the numbers under the verdicts, in one line; there before any chart is. */
 
 import { h, setText } from "../lib/dom.js";
+import { explained } from "../lib/explained.js";
 import { hasValues, readAt } from "../lib/figures.js";
 import { integer, log2Exactly, lossScale, maxNorm, NOTHING, number, percent, powerOfTwo } from "../lib/format.js";
 import { t } from "../lib/texts.js";
@@ -22,9 +23,10 @@ export class RunFacts extends HTMLElement {
   /**
    * @param {StepCounts} facts of the stream on screen
    * @param {RunDetail} run
+   * @param {StreamRecord} record what the hook said of the stream: others may not record skips and scales at all
    * @param {Map<FigureName, Figure>} figures tell a newest value that is not finite from one never recorded
    */
-  show(facts, run, figures) {
+  show(facts, run, record, figures) {
     this.#showDropped(run.attempts);
     const { last, num_steps } = facts;
     if (!num_steps) {
@@ -38,16 +40,18 @@ export class RunFacts extends HTMLElement {
     this.#set("norm", isNonfinite ? t("reading.nonfinite") : number(last.grad_norm_before_clip), [policyKnown ? t("fact.norm.threshold", { max_norm: maxNorm(/** @type {number} */ (last.max_norm)) }) : t("fact.norm.no.threshold"), ...coef], isNonfinite);
     const clips = policyKnown || facts.num_clipped > 0;
     this.#set("clipped", clips ? percent(facts.num_clipped, num_steps) : NOTHING, [clips ? t("fact.clipped.of", { clipped: integer(facts.num_clipped), all: integer(num_steps) }) : t("fact.clipped.unknown")]);
-    this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
-    this.#showScale(last.loss_scale);
+    const isKnown = facts.num_skipped > 0 || record.precision !== undefined || typeof last.loss_scale === "number";
+    if (!isKnown) this.#set("skipped", NOTHING, [t("fact.unknown")]);
+    else this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
+    this.#showScale(last.loss_scale, record.scaler === null || record.precision === "fp32" || record.precision === "bf16");
     this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some", { all: integer(num_steps) }) : t("fact.nonfinite.none")]);
     this.#set("loss", number(last.loss, 4), [lossWords(last.loss, figures.get("loss"))]);
   }
 
-  /** @param {number | null | undefined} scale */
-  #showScale(scale) {
+  /** @param {number | null | undefined} scale @param {boolean} isOff said to be */
+  #showScale(scale, isOff) {
     if (scale === null || scale === undefined) {
-      this.#set("scale", t("fact.scale.none"), [t("fact.scale.none.words")]);
+      this.#set("scale", isOff ? t("fact.scale.none") : NOTHING, [t(isOff ? "fact.scale.none.words" : "fact.unknown")]);
       return;
     }
     const value = lossScale(scale);
@@ -84,7 +88,7 @@ function lossWords(loss, figure) {
 function tile(name) {
   const value = h("dd", { class: "fact-value" });
   const words = h("dd", { class: "fact-words" });
-  return { element: h("div", { class: `fact ${name}` }, h("dt", {}, t(`fact.${name}`)), value, words), value, words };
+  return { element: h("div", { class: `fact ${name}` }, h("dt", {}, explained(t(`fact.${name}`), t(`why.fact.${name}`))), value, words), value, words };
 }
 
 export const registerRunFacts = () => customElements.define("run-facts", RunFacts);

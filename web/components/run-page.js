@@ -2,9 +2,10 @@
 
 import { fetchPlotlyEarly } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
-import { drawingFromAddress } from "../lib/drawing.js";
+import { drawingFromAddress, drawingToAddress } from "../lib/drawing.js";
 import { addressValues, rememberInAddress } from "../lib/router.js";
 import { RunModel } from "../lib/run-model.js";
+import { StepModel } from "../lib/step-model.js";
 import { t } from "../lib/texts.js";
 import { momentsOf } from "../lib/timeline.js";
 import { VerdictModel } from "../lib/verdict-model.js";
@@ -22,11 +23,17 @@ export class RunPage extends HTMLElement {
   #findings = h("finding-list");
   #legend = h("mark-legend");
   #range = h("range-picker");
+  #drawing = h("drawing-picker");
+  #step = h("step-panel");
+  #table = h("table-dialog");
+  #control = h("control-offer");
+  /** @type {import("../lib/timeline.js").Moment[]} */
+  #moments = [];
   #charts = h("chart-stack");
   #histogram = h("norm-histogram");
   #whatIf = h("what-if-panel");
   #timeline = h("run-timeline");
-  #beside = h("div", { class: "beside", "data-own-gestures": true }, this.#histogram, this.#whatIf, this.#timeline);
+  #beside = h("div", { class: "beside", "data-own-gestures": true }, this.#histogram, this.#whatIf, this.#control, this.#timeline);
   #line = h("threshold-line");
   #setup = h("run-setup");
   #notice = h("div", { class: "notice", role: "status" });
@@ -53,14 +60,17 @@ export class RunPage extends HTMLElement {
       this.#verdicts,
       this.#facts,
       this.#findings,
-      h("section", { class: "card charts" }, h("header", { class: "charts-bar" }, this.#legend, this.#range), this.#charts),
+      h("section", { class: "card charts" }, h("header", { class: "charts-bar" }, this.#legend, h("div", { class: "charts-tools" }, this.#drawing, this.#range)), this.#charts),
       this.#setup,
+      this.#step,
+      this.#table,
     );
     this.replaceChildren(this.#notice, this.#body);
     const why = VERDICTS.find((name) => name === address.get("why"));
     if (why) this.#verdicts.openAt(why);
     this.#listen(model, signal);
     this.#listenToVerdicts(model, verdicts, signal);
+    this.#listenToSteps(model, new StepModel(model, signal), signal);
     this.#show(model);
     this.#listenToWhatIf(verdicts, whatIf, signal);
     verdicts.start(signal);
@@ -90,15 +100,18 @@ export class RunPage extends HTMLElement {
       model.setView(/** @type {CustomEvent<View>} */ (event).detail);
       rememberInAddress(toAddress(model.view));
     }, { signal });
+    this.addEventListener("draw", (event) => {
+      model.setDrawing(/** @type {CustomEvent<Drawing>} */ (event).detail);
+      rememberInAddress(drawingToAddress(model.drawing));
+    }, { signal });
   }
 
   /** @param {RunModel} model @param {VerdictModel} verdicts @param {AbortSignal} signal */
   #listenToVerdicts(model, verdicts, signal) {
     model.addEventListener("facts", () => this.#showVerdicts(model, verdicts), { signal });
     verdicts.addEventListener("diagnosis", () => this.#showVerdicts(model, verdicts), { signal });
-    for (const what of ["diagnosis", "events"]) {
-      verdicts.addEventListener(what, () => model.detail && this.#timeline.show(momentsOf(verdicts.events, model.detail, verdicts.diagnosis, model.stream)), { signal });
-    }
+    for (const what of ["diagnosis", "events"]) verdicts.addEventListener(what, () => this.#tell(model, verdicts), { signal });
+    for (const what of ["figures", "facts"]) model.addEventListener(what, () => this.#tell(model, verdicts), { signal });
     this.addEventListener("zoom", (event) => {
       const [first, last] = /** @type {CustomEvent<[number, number]>} */ (event).detail;
       model.setView(around(first, last, model.facts?.last_step ?? last));
@@ -106,6 +119,32 @@ export class RunPage extends HTMLElement {
       this.#charts.mark([first, last]);
       this.#charts.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     }, { signal });
+  }
+
+  /** What happened, in the list, over the charts and at a step. @param {RunModel} model @param {VerdictModel} verdicts */
+  #tell(model, { events, alerts, diagnosis }) {
+    const { detail: run, stream, launches } = model;
+    if (!run) return;
+    this.#moments = momentsOf({ events, alerts, run, diagnosis, stream, launches, norm: model.figures.get("norm") });
+    this.#timeline.show(this.#moments);
+    this.#charts.moments = this.#moments;
+  }
+
+  /** @param {RunModel} model @param {StepModel} steps @param {AbortSignal} signal */
+  #listenToSteps(model, steps, signal) {
+    steps.addEventListener("step", () => {
+      this.#step.show(steps, this.#moments);
+      rememberInAddress({ step: steps.step });
+    }, { signal });
+    this.addEventListener("step", (event) => steps.open(.../** @type {CustomEvent<[number, number]>} */ (event).detail), { signal });
+    this.addEventListener("neighbour", (event) => steps.neighbour(/** @type {CustomEvent<-1 | 1>} */ (event).detail), { signal });
+    this.addEventListener("leave", () => steps.close(), { signal });
+    this.addEventListener("table", (event) => {
+      const { title, table } = /** @type {CustomEvent} */ (event).detail;
+      this.#table.open(title, table);
+    }, { signal });
+    const asked = /^\d{1,16}$/.exec(addressValues().get("step") ?? "");
+    if (asked) model.addEventListener("facts", () => steps.open(Number(asked[0])), { signal, once: true });
   }
 
   /** The line and the histogram are drawn on the scale of the norm chart, whenever that is drawn. @param {VerdictModel} verdicts @param {WhatIfModel} whatIf @param {AbortSignal} signal */
@@ -116,6 +155,7 @@ export class RunPage extends HTMLElement {
     const show = () => {
       this.#histogram.hidden = this.#whatIf.hidden = this.#line.hidden = whatIf.isWithout;
       this.#whatIf.show(whatIf);
+      this.#offer(whatIf);
       if (!drawn?.scale || !drawn.Plotly) this.#line.hidden = true;
       if (!drawn?.scale || !drawn.Plotly || whatIf.isWithout) return;
       this.#line.place(drawn.scale, drawn.box, whatIf);
@@ -133,6 +173,13 @@ export class RunPage extends HTMLElement {
     verdicts.addEventListener("diagnosis", showSoon, { signal });
     this.addEventListener("try", (event) => whatIf.try(/** @type {CustomEvent<number | null>} */ (event).detail), { signal });
     show();
+  }
+
+  /** A threshold that is tried can be set where the training said that it listens. @param {WhatIfModel} whatIf */
+  #offer({ trial, run }) {
+    const isAlive = run.detail?.state === "running" || run.detail?.state === "stalled";
+    const offered = trial !== null && isAlive && run.record.allow_control;
+    this.#control.offer = offered ? { runId: run.runId, stream: run.stream, threshold: trial } : null;
   }
 
   /** @param {RunModel} model @param {VerdictModel} verdicts */
@@ -167,7 +214,7 @@ export class RunPage extends HTMLElement {
     if (!detail || !facts) return;
     document.title = `${detail.name} · ${detail.project} · ${t("app.name")}`;
     this.#head.show(detail, model.stream, model.attempt);
-    this.#facts.show(facts, detail, model.figures);
+    this.#facts.show(facts, detail, model.record, model.figures);
     this.#facts.hidden = !facts.num_steps;
     this.#setup.show(detail, model.record);
     this.#showView(model);
@@ -178,7 +225,8 @@ export class RunPage extends HTMLElement {
   #showView(model) {
     const live = model.detail?.status === "running";
     this.#range.show(model.view, model.shown, live);
-    this.#range.hidden = this.#legend.hidden = !model.hasSteps;
+    this.#drawing.drawing = model.drawing;
+    this.#range.hidden = this.#drawing.hidden = this.#legend.hidden = !model.hasSteps;
     this.#legend.show(model.figures, model.shown);
   }
 

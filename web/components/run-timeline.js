@@ -4,6 +4,9 @@ import { h } from "../lib/dom.js";
 import { integer } from "../lib/format.js";
 import { t } from "../lib/texts.js";
 
+/** More would not be read: zooming in shows them in the lane. */
+const MOST = 60;
+
 export class RunTimeline extends HTMLElement {
   #list = h("ol");
   #details = h("details", {}, h("summary", {}, t("timeline.title")), this.#list);
@@ -23,7 +26,7 @@ export class RunTimeline extends HTMLElement {
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.hidden = !moments.length;
-    this.#list.replaceChildren(...moments.map((moment) => h("li", { "data-tone": moment.tone }, this.#step(moment), h("span", {}, moment.words))));
+    this.#list.replaceChildren(...moments.slice(0, MOST).map((moment) => h("li", { "data-tone": moment.tone, "data-kind": moment.kind }, this.#step(moment), h("span", {}, moment.words))));
   }
 
   /** @param {import("../lib/timeline.js").Moment} moment */

@@ -36,6 +36,11 @@ export class StepAxis extends HTMLElement {
     return shown;
   }
 
+  /** What is written under the charts, as `draw` gave the steps. */
+  get labels() {
+    return [...this.#labels.children].map((label) => label.textContent ?? "");
+  }
+
   /** Space left and right of all plots. */
   get margin() {
     const style = getComputedStyle(this);

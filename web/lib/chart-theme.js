@@ -56,7 +56,7 @@ export function styleOf(trace, count, theme) {
     case "headroom":
       return { ...line(theme.muted, 1.2, "dot"), mode: count === 1 ? "markers" : "lines" };
     case "ghost":
-      return { ...line(theme.muted, 1.2), opacity: 0.65, mode: count === 1 ? "markers" : "lines" };
+      return { ...line(theme.muted, 1.2), opacity: 0.45, mode: count === 1 ? "markers" : "lines" };
     case "zero":
       return marks("line-ew-open", theme.critical, 10, 1, 2.5);
     case "dominant":

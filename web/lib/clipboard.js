@@ -16,6 +16,17 @@ export function copyButton(element) {
   return button;
 }
 
+/** @param {string} text */
+export async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = h("textarea", { readonly: true, class: "visually-hidden" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 /** The clipboard API is missing on plain http, where selecting and the old command still work. @param {HTMLElement} element */
 async function copy(element) {
   if (navigator.clipboard) return navigator.clipboard.writeText(element.textContent ?? "");

@@ -1,4 +1,4 @@
-/** What the diagnosis says of a run's stream, and the run's events: read once, then again as the run moves on. */
+/** What the diagnosis says of a run's stream, and the run's events and alerts: read once, then again as the run moves on. */
 
 import { getDiagnosis, getEvents } from "./api.js";
 
@@ -15,6 +15,8 @@ export class VerdictModel extends EventTarget {
   problem = null;
   /** @type {RunEvent[]} the newest first */
   events = [];
+  /** @type {RunAlert[]} the newest first */
+  alerts = [];
 
   #run;
   #signal = new AbortController().signal;

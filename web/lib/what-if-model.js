@@ -57,6 +57,11 @@ export class WhatIfModel extends EventTarget {
     this.#consider();
   }
 
+  /** Whose norms these are. */
+  get run() {
+    return this.#run;
+  }
+
   /** Whether there are no norms to speak of, as far as is known. */
   get isWithout() {
     const { figures, figureProblems } = this.#run;
