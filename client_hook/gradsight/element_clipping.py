@@ -1,7 +1,7 @@
 """Policies that treat elements of one tensor differently: `Value`, and `UnitNorm` (AGC). In place, on unscaled
 gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,18 @@ from gradsight.policies import UnitNorm, Value
 
 
 class ElementClipper:
-    """Changes the gradients, and says by the norms before and after what it did."""
+    """Changes the gradients, and says by the norms before and after what it did.
+
+    Args:
+        policy: What to do.
+        all_names: All names of each layer, by the one it goes by.
+    """
 
     norm_type = 2.0
 
-    def __init__(self, policy: Value | UnitNorm) -> None:
+    def __init__(self, policy: Value | UnitNorm, all_names: Mapping[str, Sequence[str]]) -> None:
         self._policy = policy
+        self._all_names = all_names
 
     def decide(self, seen: Seen) -> Clip:
         return Clip(factors=None)
@@ -38,7 +44,7 @@ class ElementClipper:
         for index, (name, parameter, grad) in enumerate(zip(seen.names, seen.parameters, seen.grads, strict=True)):
             if isinstance(self._policy, Value):
                 clamp_(grad, self._policy.clip_value)
-            elif self._policy.excludes(name) or not grad.numel():
+            elif self._policy.excludes(*self._all_names[name]) or not grad.numel():
                 continue
             elif whole_weight_norms is not None and grad.ndim < 2:
                 factor = unit_factors(seen.vector[index], whole_weight_norms[index], self._policy)

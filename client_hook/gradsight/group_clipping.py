@@ -1,7 +1,7 @@
 """`Groups`: a policy for each group of parameters, and the clipper of any policy."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,8 +28,8 @@ from gradsight.policies import GlobalNorm, Groups, Policy, TensorAdaptive, Tenso
 from gradsight.tensor_clipping import AdaptiveClipper, TensorClipper
 
 
-def clipper_of(policy: Policy | None, names: Sequence[str]) -> Clipper:
-    """The policy's working copy for an optimizer with these layers.
+def clipper_of(policy: Policy | None, all_names: Mapping[str, Sequence[str]]) -> Clipper:
+    """The policy's working copy for an optimizer with these layers: all names of each, by the one it goes by.
 
     Raises:
         ConfigurationError: a pattern of `Groups` matches none of the names.
@@ -44,9 +44,9 @@ def clipper_of(policy: Policy | None, names: Sequence[str]) -> Clipper:
         case TensorAdaptive():
             return AdaptiveClipper(policy)
         case Value() | UnitNorm():
-            return ElementClipper(policy)
+            return ElementClipper(policy, all_names)
         case Groups():
-            return GroupsClipper(policy, names)
+            return GroupsClipper(policy, all_names)
 
 
 class Group(NamedTuple):
@@ -70,18 +70,19 @@ class GroupsClipper:
 
     norm_type = 2.0
 
-    def __init__(self, policy: Groups, names: Sequence[str]) -> None:
+    def __init__(self, policy: Groups, all_names: Mapping[str, Sequence[str]]) -> None:
         self._policy = policy
-        self._clippers = {pattern: clipper_of(part, names) for pattern, part in policy.policies.items()}
+        self._all_names = all_names
+        self._clippers = {pattern: clipper_of(part, all_names) for pattern, part in policy.policies.items()}
         self._by_element = {
             pattern: clipper for pattern, clipper in self._clippers.items() if isinstance(clipper, ElementClipper)
         }
         self._members: Members | None = None
         for pattern in policy.policies:
-            if not any(policy.pattern_of(name) == pattern for name in names):
+            if not any(policy.pattern_of(*names) == pattern for names in all_names.values()):
                 raise ConfigurationError(
                     f"policies must have patterns that are the first to match a layer, got {pattern!r}; layers are "
-                    f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}."
+                    f"{', '.join(list(all_names)[:8])}{', …' if len(all_names) > 8 else ''}."
                 )
 
     def decide(self, seen: Seen) -> Clip:
@@ -124,7 +125,7 @@ class GroupsClipper:
     def _members_of(self, names: Sequence[str], device: torch.device) -> Members:
         found: dict[str, list[int]] = {}
         for index, name in enumerate(names):
-            pattern = self._policy.pattern_of(name)
+            pattern = self._policy.pattern_of(*self._all_names[name])
             if pattern is not None:
                 found.setdefault(pattern, []).append(index)
         groups = {

@@ -31,6 +31,8 @@ class Layers:
         self._model = model if isinstance(model, Module) else _pairs(model)
         self._optimizer = optimizer
         self._num_in_optimizer = 0
+        self.all_names: dict[str, Sequence[str]] = {}
+        """All names of each layer, by the one it goes by; the same object when layers are added."""
         unnamed = self._read()
         twice = [name for name, count in Counter(self._names).items() if count > 1]
         if twice:
@@ -66,6 +68,9 @@ class Layers:
             + [f"unnamed.{index}" for index in range(len(unnamed))]
         )
         self._names = [self.layer_set.name(index) for index in range(len(self.layer_set))]
+        names_of_each = ([names] if isinstance(names, str) else names for names in self.layer_set.names)
+        self.all_names.clear()
+        self.all_names.update(zip(self._names, names_of_each, strict=True))
         self._last_present: tuple[list[int], list[str]] | None = None
         self.sharding = Sharding.of(self.parameters)
         return unnamed

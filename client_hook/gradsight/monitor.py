@@ -109,8 +109,8 @@ class Monitor:
         self._layers = Layers(model, optimizer)
         source = scaling(precision, loss_scale, self._layers.device.type)
         self._loss_scale = LossScale(source, update=update_scaler)
-        self._clipper = clipper_of(self.policy, self._layers.names)
-        refuse(self.policy, self._layers.names, self._layers.parameters)
+        self._clipper = clipper_of(self.policy, self._layers.all_names)
+        refuse(self.policy, list(self._layers.all_names.values()), self._layers.parameters)
         self._amp = AmpStep(
             optimizer, self._loss_scale, self._clipper, fused=fused is not False, skip_nonfinite=skip_nonfinite
         )
@@ -369,7 +369,7 @@ class Monitor:
             ConfigurationError: `state` is broken, or belongs to another policy or precision; nothing is changed then.
         """
         policy = None if self.policy is None else str(self.policy)
-        clipper = clipper_of(self.policy, self._layers.names)
+        clipper = clipper_of(self.policy, self._layers.all_names)
         self.num_steps = saved_state.load(state, policy=policy, clipper=clipper, scaler=self._loss_scale.scaler)
         self._clipper = self._amp.clipper = clipper
 

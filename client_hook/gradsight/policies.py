@@ -6,7 +6,7 @@ each tensor of `TensorNorm`) and whose `state_dict()`s it keeps, so one descript
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -96,7 +96,8 @@ class UnitNorm(_Described):
     Args:
         clipping: λ, the largest ratio of gradient to weight.
         eps: Floor of ‖W‖, so that a weight of zero can leave it.
-        exclude: fnmatch patterns of parameters left as they are: the head, as the authors advise.
+        exclude: fnmatch patterns of parameters left as they are: the head, as the authors advise. Any name of a tied
+            weight counts.
 
     Source: A. Brock, S. De, S. L. Smith, K. Simonyan, High-Performance Large-Scale Image Recognition Without
     Normalization, 2021.
@@ -114,9 +115,9 @@ class UnitNorm(_Described):
             exclude=arguments.patterns("exclude", self.exclude),
         )
 
-    def excludes(self, name: str) -> bool:
-        """Whether the parameter of this name is left as it is."""
-        return any(fnmatchcase(name, pattern) for pattern in self.exclude)
+    def excludes(self, *names: str) -> bool:
+        """Whether the parameter of this name (of several names, where it is tied) is left as it is."""
+        return any(_matches(pattern, names) for pattern in self.exclude)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ class TensorAdaptive(_Described):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups(_Described):
-    """A policy for each group of parameters: those whose name the pattern (fnmatch) is the first to match.
+    """A policy for each group of parameters: those whose name (any name, of tied weights) the pattern
+    (fnmatch) is the first to match.
 
     Parameters that match none are not clipped. A mixture of experts wants its router held tighter than the rest, say.
 
@@ -164,9 +166,10 @@ class Groups(_Described):
         arguments.patterns("policies", list(self.policies))
         self._set(policies={pattern: _group_policy(pattern, given) for pattern, given in self.policies.items()})
 
-    def pattern_of(self, name: str) -> str | None:
-        """The pattern whose group the parameter of this name belongs to; None where none matches."""
-        return next((pattern for pattern in self.policies if fnmatchcase(name, pattern)), None)
+    def pattern_of(self, *names: str) -> str | None:
+        """The pattern whose group the parameter of this name (of several names, where it is tied) belongs to; None
+        where none matches."""
+        return next((pattern for pattern in self.policies if _matches(pattern, names)), None)
 
     def __str__(self) -> str:
         groups = (f"{policy_text.quoted(pattern)}: {policy}" for pattern, policy in self.policies.items())
@@ -226,6 +229,10 @@ def clip_coef(norm: float, max_norm: float) -> float:
     """The clip ratio, min(1, max_norm / (norm + 1e-6)); 1 where the norm is not finite, since such steps are never
     clipped: the product would turn every gradient into NaN or zero."""
     return min(1.0, max_norm / (norm + 1e-6)) if math.isfinite(norm) else 1.0
+
+
+def _matches(pattern: str, names: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _max_norm(value: Any) -> float | Threshold:

@@ -163,8 +163,8 @@ def _num_ranks() -> int:
     return int(distributed.get_world_size()) if is_initialized else 1
 
 
-def refuse(policy: Policy | None, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
-    """Refuse what cannot be right when parameters are spread over ranks.
+def refuse(policy: Policy | None, all_names: Sequence[Sequence[str]], parameters: Sequence[Tensor]) -> None:
+    """Refuse what cannot be right when parameters, each with all its names, are spread over ranks.
 
     Raises:
         ConfigurationError: a policy that would need more of the other ranks than norms, or FSDP's first version.
@@ -175,19 +175,19 @@ def refuse(policy: Policy | None, names: Sequence[str], parameters: Sequence[Ten
         )
     if isinstance(policy, Groups):
         for pattern, part in policy.policies.items():
-            of_group = [index for index, name in enumerate(names) if policy.pattern_of(name) == pattern]
+            of_group = [index for index, names in enumerate(all_names) if policy.pattern_of(*names) == pattern]
             if isinstance(part, GlobalNorm) and part.norm_type != 2.0 and any(map(is_spread, parameters)):
                 raise ConfigurationError(
                     "clip must have norm_type 2 in each of its groups when gradients are spread over ranks, "
                     f"got {part} for {pattern!r}."
                 )
-            refuse(part, [names[index] for index in of_group], [parameters[index] for index in of_group])
+            refuse(part, [all_names[index] for index in of_group], [parameters[index] for index in of_group])
     elif isinstance(policy, UnitNorm):
-        for name, parameter in zip(names, parameters, strict=True):
-            if is_spread(parameter) and parameter.ndim > 1 and not policy.excludes(name):
+        for names, parameter in zip(all_names, parameters, strict=True):
+            if is_spread(parameter) and parameter.ndim > 1 and not policy.excludes(*names):
                 placements = parameter.placements
                 if any(getattr(placement, "dim", 0) != 0 for placement in placements):
                     raise ConfigurationError(
-                        f"clip must not be {policy} for layers with units (rows) spread over ranks, got {name!r} with "
-                        f"placements {placements}: exclude it, or shard dimension 0."
+                        f"clip must not be {policy} for layers with units (rows) spread over ranks, got {names[0]!r} "
+                        f"with placements {placements}: exclude it, or shard dimension 0."
                     )

@@ -246,3 +246,36 @@ def test_without_one_coefficient_the_effective_one_is_recorded(policy: Policy, r
         changed = [bool(float(after[name].norm()) < float(grad.norm()) * (1 - 1e-4)) for name, grad in before.items()]
         assert result._reading.values()["clipped_layer_fraction"] == pytest.approx(sum(changed) / len(changed))
     assert rows(sent(run))["clipped_layer_fraction"][-1] == pytest.approx(sum(changed) / len(changed))
+
+
+def _tied_model() -> nn.Module:
+    """An embedding that is the head too: its first name says nothing of the head."""
+    model = nn.ModuleDict({"embedding": nn.Linear(4, 4, bias=False), "head": nn.Linear(4, 4, bias=False)})
+    model["head"].weight = model["embedding"].weight
+    model["body"] = nn.Linear(4, 4, bias=False)
+    return model
+
+
+def test_a_tied_weight_belongs_to_the_group_of_any_of_its_names() -> None:
+    model = _tied_model()
+    optimizer = SGD(model.parameters(), lr=1.0)
+    policy = Groups({"head.*": 0.25, "*": 1.0})  # type: ignore[dict-item]
+    monitor = gradsight.Monitor(model, optimizer, clip=policy)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)  # norm 4
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    monitor.step()
+    moved = [float((old - new.detach()).norm()) for old, new in zip(before, model.parameters(), strict=True)]
+    assert moved == pytest.approx([0.25, 1.0], rel=1e-4)
+
+
+def test_a_tied_weight_is_excluded_by_any_of_its_names() -> None:
+    model = _tied_model()
+    optimizer = SGD(model.parameters(), lr=1.0)
+    monitor = gradsight.Monitor(model, optimizer, clip=gradsight.UnitNorm(exclude=("head.*",)))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    monitor.step()
+    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert torch.equal(grads[0], torch.ones(4, 4))
+    assert float(grads[1].max()) < 0.1

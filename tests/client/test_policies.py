@@ -265,12 +265,14 @@ def test_the_first_pattern_that_matches_decides() -> None:
     assert groups.pattern_of("layers.0.router.weight") == "*router*"
     assert groups.pattern_of("model.head") == "*"
     assert Groups({"A*": GlobalNorm(1.0)}).pattern_of("a.weight") is None
+    assert groups.pattern_of("embedding.weight", "router.weight") == "*router*"  # any name of a tied weight
     assert groups != Groups({"*": 1.0, "*router*": 0.1, "*.head": 2.0})  # type: ignore[dict-item]
 
 
 def test_excluded_parameters_are_named_by_pattern() -> None:
     policy = UnitNorm(exclude=("head.*", "*.bias"))
     assert [policy.excludes(name) for name in ("head.weight", "body.bias", "body.weight")] == [True, True, False]
+    assert policy.excludes("embedding.weight", "head.weight")  # any name of a tied weight
 
 
 def test_moving_thresholds_are_found_in_groups_too_and_are_each_groups_own() -> None:
