@@ -12,7 +12,8 @@ h3 { margin: 0; font-size: 15px; } p { margin: 4px 0; }
 .muted { color: var(--muted); font-size: 13px; overflow-wrap: anywhere; }
 .facts { display: flex; flex-wrap: wrap; gap: 8px 32px; margin: 16px 0; }
 .facts dt { color: var(--muted); font-size: 12px; } .facts dd { margin: 0; overflow-wrap: anywhere; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(240px, 100%), 1fr)); gap: 16px; margin: 16px 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(240px, 100%), 1fr));
+  gap: 16px; margin: 16px 0; }
 .card, .finding, figure, table { background: var(--surface); border: 1px solid var(--line); border-radius: 12px; }
 .card, .finding { padding: 16px; } .card h3 { color: var(--muted); font-weight: 500; }
 pre { margin: 8px 0; padding: 8px 16px; background: var(--ground); border-radius: 8px; overflow-x: auto; }
@@ -22,7 +23,8 @@ pre { margin: 8px 0; padding: 8px 16px; background: var(--ground); border-radius
 .ok .severity { color: var(--ok); } .info .severity { color: var(--info); }
 .warning .severity { color: var(--warning); } .critical .severity { color: var(--critical); }
 .findings { display: grid; grid-template-columns: minmax(0, 1fr); gap: 8px; margin: 16px 0; }
-figure { margin: 16px 0; padding: 16px; min-width: 0; overflow: hidden; } figcaption { font-weight: 600; margin-bottom: 4px; }
+figure { margin: 16px 0; padding: 16px; min-width: 0; overflow: hidden; }
+figcaption { font-weight: 600; margin-bottom: 4px; }
 .scroll { overflow-x: auto; margin: 16px 0; }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 14px; }
 caption { text-align: left; font-weight: 600; padding: 0 0 8px; }
