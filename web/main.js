@@ -6,34 +6,44 @@ import { registerChartStack } from "./components/chart-stack.js";
 import { registerCodeSnippet } from "./components/code-snippet.js";
 import { registerConnectionStatus } from "./components/connection-status.js";
 import { registerControlOffer } from "./components/control-offer.js";
+import { registerDeleteDialog } from "./components/delete-dialog.js";
 import { registerDrawingPicker } from "./components/drawing-picker.js";
 import { registerEventLane } from "./components/event-lane.js";
 import { registerFindingList } from "./components/finding-list.js";
 import { registerFindingRow } from "./components/finding-row.js";
 import { registerFindingWhy } from "./components/finding-why.js";
 import { registerFirstRun } from "./components/first-run.js";
+import { registerHelpDialog } from "./components/help-dialog.js";
 import { registerLayerPicker } from "./components/layer-picker.js";
 import { registerMarkLegend } from "./components/mark-legend.js";
 import { registerNormHistogram } from "./components/norm-histogram.js";
 import { registerRangePicker } from "./components/range-picker.js";
 import { registerRunFacts } from "./components/run-facts.js";
+import { registerRunFilters } from "./components/run-filters.js";
 import { registerRunHead } from "./components/run-head.js";
 import { registerRunList } from "./components/run-list.js";
 import { registerRunPage } from "./components/run-page.js";
 import { registerRunRow } from "./components/run-row.js";
+import { registerRunSelection } from "./components/run-selection.js";
 import { registerRunSetup } from "./components/run-setup.js";
 import { registerRunState } from "./components/run-state.js";
+import { registerRunTable } from "./components/run-table.js";
 import { registerRunTimeline } from "./components/run-timeline.js";
 import { registerRunVerdicts } from "./components/run-verdicts.js";
+import { registerSparkLine } from "./components/spark-line.js";
 import { registerStepAxis } from "./components/step-axis.js";
 import { registerStepPanel } from "./components/step-panel.js";
 import { registerTableDialog } from "./components/table-dialog.js";
+import { registerTagsDialog } from "./components/tags-dialog.js";
 import { registerThresholdLine } from "./components/threshold-line.js";
 import { registerTimeAgo } from "./components/time-ago.js";
+import { registerToastStack } from "./components/toast-stack.js";
+import { registerTopBar } from "./components/top-bar.js";
 import { registerVerdictBadge } from "./components/verdict-badge.js";
 import { registerVerdictCard } from "./components/verdict-card.js";
 import { registerWhatIfPanel } from "./components/what-if-panel.js";
 import { h } from "./lib/dom.js";
+import { LANGUAGE_TAG } from "./lib/language.js";
 import { start } from "./lib/router.js";
 import { t } from "./lib/texts.js";
 
@@ -47,7 +57,13 @@ registerFindingWhy();
 registerFindingRow();
 registerFindingList();
 registerRunVerdicts();
+registerSparkLine();
 registerRunRow();
+registerRunTable();
+registerRunFilters();
+registerRunSelection();
+registerDeleteDialog();
+registerTagsDialog();
 registerFirstRun();
 registerChartMenu();
 registerControlOffer();
@@ -71,19 +87,29 @@ registerChartStack();
 registerRunList();
 registerRunPage();
 registerConnectionStatus();
+registerTopBar();
+registerToastStack();
+registerHelpDialog();
 
+document.documentElement.lang = LANGUAGE_TAG;
+const skip = document.querySelector(".skip-link");
+if (skip) skip.textContent = t("nav.skip");
 const content = /** @type {HTMLElement} */ (document.getElementById("content"));
+const bar = document.querySelector("top-bar");
 
 start((route) => {
-  if (route.page === "runs") content.replaceChildren(h("run-list"));
-  else if (route.page === "run") {
+  if (bar) bar.page = route.page === "run" ? "runs" : route.page;
+  content.replaceChildren(pageOf(route));
+});
+
+/** @param {import("./lib/router.js").Route} route */
+function pageOf(route) {
+  if (route.page === "runs") return h("run-list");
+  if (route.page === "run") {
     const page = h("run-page");
     page.runId = route.runId;
-    content.replaceChildren(page);
-  } else {
-    document.title = t("app.name");
-    content.replaceChildren(
-      h("div", { class: "notice" }, h("h1", {}, t("nowhere.title")), h("p", {}, t("nowhere.words", { path: location.pathname })), h("a", { href: "/" }, t("nowhere.link"))),
-    );
+    return page;
   }
-});
+  document.title = t("app.name");
+  return h("div", { class: "notice" }, h("h1", {}, t("nowhere.title")), h("p", {}, t("nowhere.words", { path: location.pathname })), h("a", { href: "/" }, t("nowhere.link")));
+}

@@ -1,183 +1,183 @@
-/** <run-list>: all runs in one dense table that stays up to date by itself. */
+/** <run-list>: the page of all runs, in one dense table that stays up to date by itself. */
 
-import { ApiError, getRuns } from "../lib/api.js";
-import { everySecond, serverNow } from "../lib/clock.js";
+import { deleteRun, getProjects, getTags, patchRun } from "../lib/api.js";
+import { forEach } from "../lib/bulk.js";
 import { h, setText } from "../lib/dom.js";
-import { addressValues, rememberInAddress } from "../lib/router.js";
-import { compareRuns, orderOf, ORDERS } from "../lib/run-order.js";
-import { stream } from "../lib/stream.js";
+import { counted, integer } from "../lib/format.js";
+import { onKey } from "../lib/keys.js";
+import { addressValues, comparePath, goTo, rememberInAddress } from "../lib/router.js";
+import { addressOf, filterOf, narrows } from "../lib/run-filter.js";
+import { RunListModel } from "../lib/run-list-model.js";
 import { t } from "../lib/texts.js";
-
-const PAGE = 100;
-const TYPING_MS = 200;
-/** A run that has gone quiet says nothing of it: the list is read again. */
-const QUIET_S = 20;
-const ASK_AGAIN_S = 10;
+import { sayToast } from "../lib/toasts.js";
 
 export class RunList extends HTMLElement {
   #life = new AbortController();
-  #reading = new AbortController();
-  #filter = h("input", { type: "search", class: "filter", placeholder: t("runs.filter"), "aria-label": t("runs.filter"), spellcheck: "false", autocomplete: "off" });
-  #order = orderOf(addressValues().get("sort"));
-  #sort = h("select", { id: "sort-runs" }, ...ORDERS.map((order) => h("option", { value: order }, t(`runs.sort.${order}`))));
-  #tools = h("div", { class: "runs-tools" }, h("label", { class: "choice" }, t("runs.sort"), this.#sort), this.#filter);
-  #body = h("div", { role: "rowgroup", class: "run-rows" });
-  #table = h("div", { role: "table", class: "card run-table", "aria-label": t("runs.table") }, headings(), this.#body);
+  #count = h("span", { class: "muted", role: "status" });
+  #filters = h("run-filters");
+  #table = h("run-table", { class: "card run-table" });
+  #selection = h("run-selection", { class: "card" });
+  #delete = h("delete-dialog");
+  #tags = h("tags-dialog");
+  #problem = h("div", { class: "notice problem", role: "alert", hidden: true });
   #message = h("div", { class: "notice", role: "status" });
-  #more = h("button", { type: "button", class: "button more" }, t("runs.more"));
-  #count = h("span", { class: "muted" });
-  /** @type {Map<string, RunSummary>} */
-  #runs = new Map();
-  /** @type {LiveEvent[] | null} since the read under way began */
-  #heard = null;
-  /** @type {string | null} */
-  #cursor = null;
-  #typing = 0;
-  #asked_s = 0;
-  #loaded = false;
+  #skeleton = h("div", { class: "card skeleton-rows", "aria-hidden": "true" }, ...Array.from({ length: 8 }, () => h("div", { class: "skeleton" })));
+  /** @type {Set<string>} */
+  #picked = new Set();
+  #lastPicked = "";
+  /** @type {string[]} */
+  #offered = [];
+  #model = new RunListModel(filterOf(addressValues()));
 
   connectedCallback() {
     this.#life = new AbortController();
     const { signal } = this.#life;
     document.title = `${t("runs.title")} · ${t("app.name")}`;
+    this.#model = new RunListModel(filterOf(addressValues()));
+    this.#filters.filter = this.#model.filter;
     this.replaceChildren(
-      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#tools),
-      this.#table, this.#message, this.#more,
+      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#filters),
+      this.#problem, this.#table, this.#skeleton, this.#message, this.#selection, this.#delete, this.#tags,
     );
-    this.#filter.addEventListener("input", () => this.#typed(), { signal });
-    this.#sort.value = this.#order;
-    this.#sort.addEventListener("change", () => this.#sortBy(orderOf(this.#sort.value)), { signal });
-    this.#more.addEventListener("click", () => this.#read(this.#cursor), { signal });
-    stream().watchRuns((message) => this.#hear(message), signal);
-    everySecond(() => this.#askIfQuiet(), signal);
+    this.#model.addEventListener("change", () => this.#show(), { signal });
+    this.#listen(signal);
+    this.#keys(signal);
     this.#show();
-    this.#read(null);
+    this.#model.start(signal);
+    this.#offer();
   }
 
   disconnectedCallback() {
     this.#life.abort();
-    this.#reading.abort();
-    clearTimeout(this.#typing);
   }
 
-  get #words() {
-    return this.#filter.value.trim();
+  /** @param {AbortSignal} signal */
+  #listen(signal) {
+    const on = (/** @type {string} */ name, /** @type {(detail: any) => void} */ listener) =>
+      this.addEventListener(name, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
+    on("filter", (filter) => this.#narrow(filter));
+    on("order", (sort) => this.#narrow({ ...this.#model.filter, sort: this.#model.filter.sort === sort ? filterOf(new URLSearchParams()).sort : sort }));
+    on("more", () => this.#model.readMore());
+    on("pick", (detail) => this.#pick(detail));
+    on("pickall", (all) => this.#pickOnly(all ? this.#model.runs.map(({ id }) => id) : []));
+    on("unpick", () => this.#pickOnly([]));
+    on("compare", () => goTo(comparePath(this.#pickedRuns.map(({ id }) => id))));
+    on("archive", (archived) => this.#change(archived ? "archived" : "unarchived", (run) => this.#patch(run, { archived })));
+    on("tag", () => this.#tags.ask(this.#pickedRuns, this.#offered));
+    on("tags", ({ add, remove }) => this.#retag(new Set(add), new Set(remove)));
+    on("delete", () => this.#delete.ask(this.#pickedRuns));
+    on("confirm", () => this.#change("deleted", async ({ id }) => {
+      await deleteRun(id);
+      this.#model.remove(id);
+    }));
   }
 
-  #typed() {
-    clearTimeout(this.#typing);
-    this.#typing = window.setTimeout(() => this.#read(null), TYPING_MS);
+  /** @param {AbortSignal} signal */
+  #keys(signal) {
+    onKey("/", () => this.#filters.focusWords(), signal);
+    onKey("j", () => this.#table.moveFocus(1), signal);
+    onKey("k", () => this.#table.moveFocus(-1), signal);
+    onKey("x", () => {
+      const id = this.#table.focused;
+      if (id) this.#pick({ id, selected: !this.#picked.has(id), range: false });
+    }, signal);
+    onKey("Escape", () => this.#pickOnly([]), signal);
+    this.#filters.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowDown" || !(event.target instanceof HTMLInputElement)) return;
+      event.preventDefault();
+      this.#table.focusRow(0);
+    }, { signal });
   }
 
-  /** @param {import("../lib/run-order.js").RunOrder} order */
-  #sortBy(order) {
-    this.#order = order;
-    rememberInAddress({ sort: order === ORDERS[0] ? null : order });
-    this.#show();
-    if (this.#cursor) this.#read(null);
+  get #pickedRuns() {
+    return [...this.#picked].flatMap((id) => this.#model.get(id) ?? []);
   }
 
-  /** @param {string | null} cursor null reads from the top */
-  async #read(cursor) {
-    this.#reading.abort();
-    this.#reading = new AbortController();
-    const { signal } = this.#reading;
-    this.#asked_s = serverNow();
-    /** @type {LiveEvent[]} */
-    const heard = (this.#heard = []);
-    try {
-      const { items, next_cursor } = await getRuns({ q: this.#words, sort: this.#order, limit: PAGE, cursor }, signal);
-      if (cursor === null) this.#runs.clear();
-      for (const run of items) this.#runs.set(run.id, run);
-      this.#cursor = next_cursor;
-      this.#loaded = true;
-      // The answer may be older than what was heard while it was on its way.
-      for (const message of heard) this.#apply(message);
-      this.#heard = null;
-      this.#show();
-    } catch (error) {
-      if (!signal.aborted) this.#showProblem(error instanceof ApiError ? error.message : String(error));
+  /** @param {import("../lib/run-filter.js").RunFilter} filter */
+  #narrow(filter) {
+    this.#filters.filter = filter;
+    rememberInAddress(addressOf(filter));
+    this.#model.narrow(filter);
+  }
+
+  /** @param {{id: string, selected: boolean, range: boolean}} detail */
+  #pick({ id, selected, range }) {
+    const ids = this.#model.runs.map((run) => run.id);
+    const [from, to] = [ids.indexOf(range ? this.#lastPicked : id), ids.indexOf(id)].sort((a, b) => a - b);
+    for (const one of from < 0 ? [id] : ids.slice(from, to + 1)) {
+      if (selected) this.#picked.add(one);
+      else this.#picked.delete(one);
     }
+    this.#lastPicked = id;
+    this.#show();
   }
 
-  /** @param {FromHub} message */
-  #hear(message) {
-    if (message.kind === "hello" || (message.kind === "event" && message.event === "stale" && !message.run_id)) this.#read(null);
-    if (message.kind !== "event" || (message.event !== "run" && message.event !== "deleted")) return;
-    this.#heard?.push(message);
-    if (this.#loaded && this.#apply(message)) this.#show();
+  /** @param {string[]} ids */
+  #pickOnly(ids) {
+    this.#picked = new Set(ids);
+    this.#show();
   }
 
-  /** @param {LiveEvent} message @returns {boolean} whether the list has changed */
-  #apply(message) {
-    if (message.event === "deleted") return this.#runs.delete(message.run_id);
-    if (message.event !== "run" || !this.#belongs(message.payload)) return false;
-    this.#runs.set(message.run_id, message.payload);
-    return true;
+  /** @param {RunSummary} run @param {Parameters<typeof patchRun>[1]} changes */
+  async #patch(run, changes) {
+    this.#model.put(await patchRun(run.id, changes));
   }
 
-  /** Whether a run that changed is one of those listed, or a new one that should be. @param {RunSummary} run */
-  #belongs(run) {
-    if (this.#runs.has(run.id)) return true;
-    if (run.archived) return false;
-    const words = this.#words.toLowerCase();
-    const last = this.#cursor ? this.#sorted.at(-1) : undefined;
-    return (!words || `${run.project}/${run.name}`.toLowerCase().includes(words)) && (!last || compareRuns(this.#order, run, last) < 0);
+  /** @param {Set<string>} add @param {Set<string>} remove */
+  #retag(add, remove) {
+    return this.#change("tagged", (run) => {
+      const tags = [...new Set([...run.tags.filter((tag) => !remove.has(tag)), ...add])];
+      return tags.join("\n") === run.tags.join("\n") ? Promise.resolve() : this.#patch(run, { tags });
+    });
   }
 
-  get #sorted() {
-    return [...this.#runs.values()].sort((a, b) => compareRuns(this.#order, a, b));
+  /** @param {"archived" | "unarchived" | "tagged" | "deleted"} what @param {(run: RunSummary) => Promise<unknown>} work */
+  async #change(what, work) {
+    const runs = this.#pickedRuns;
+    this.#pickOnly([]);
+    const { done, problems } = await forEach(runs, work);
+    if (problems.length) {
+      const failed = t("picked.failed", { count: integer(runs.length - done), all: integer(runs.length) });
+      sayToast({ tone: "critical", title: failed, words: problems.join(" ") });
+    } else if (done) sayToast({ tone: "neutral", title: t(`picked.${what}`, { runs: counted(done, t("runs.run"), t("runs.runs")) }) });
+    this.#offer();
   }
 
-  #askIfQuiet() {
-    const now_s = serverNow();
-    if (!this.#loaded || now_s - this.#asked_s < ASK_AGAIN_S || !stream().connected || this.#runs.size > PAGE) return;
-    const quiet = [...this.#runs.values()].some(
-      (run) => (run.state === "running" || run.state === "stalled") && now_s - run.last_seen_s > QUIET_S,
-    );
-    if (quiet) this.#read(null);
-  }
-
-  /** @param {string} reason */
-  #showProblem(reason) {
-    const retry = h("button", { type: "button", class: "button" }, t("retry"));
-    retry.addEventListener("click", () => this.#read(null));
-    this.#message.hidden = false;
-    this.#message.replaceChildren(h("strong", {}, t("runs.error")), " ", reason, " ", retry);
+  /** The projects and tags to choose from; without them the list still works. */
+  async #offer() {
+    const { signal } = this.#life;
+    const [projects, tags] = await Promise.all([getProjects(signal), getTags(signal)].map((asked) => asked.catch(() => ({ items: [] }))));
+    if (signal.aborted) return;
+    this.#offered = /** @type {{tag: string}[]} */ (tags.items).map(({ tag }) => tag);
+    this.#filters.offer(/** @type {any} */ (projects.items), /** @type {any} */ (tags.items));
   }
 
   #show() {
-    const runs = this.#sorted;
-    const isFirst = this.#loaded && !runs.length && !this.#words;
-    this.#showRows(runs);
+    const { runs, filter, isLoaded, problem, numRuns } = this.#model;
+    for (const id of this.#picked) if (!this.#model.get(id)) this.#picked.delete(id);
+    const isFirst = isLoaded && !runs.length && !narrows(filter);
     this.#table.hidden = !runs.length;
-    this.#more.hidden = !this.#cursor;
-    this.#tools.hidden = isFirst || !this.#loaded;
-    setText(this.#count, runs.length ? `${runs.length}${this.#cursor ? "+" : ""}` : "");
-    this.#message.hidden = runs.length > 0 || isFirst;
-    if (!runs.length) setText(this.#message, this.#loaded ? t("runs.none", { q: this.#words }) : t("runs.loading"));
+    this.#filters.hidden = isFirst || !isLoaded;
+    this.#skeleton.hidden = isLoaded || Boolean(problem);
+    if (runs.length) this.#table.show(runs, this.#picked, filter.sort, numRuns);
+    this.#selection.show(this.#pickedRuns);
+    setText(this.#count, runs.length ? integer(numRuns) : "");
+    this.#showProblem(problem);
+    this.#message.hidden = runs.length > 0 || isFirst || Boolean(problem) || !isLoaded;
+    setText(this.#message, filter.q ? t("runs.none", { q: filter.q }) : t("runs.none.filter"));
     const welcome = this.querySelector("first-run");
     if (isFirst && !welcome) this.append(h("first-run"));
     if (!isFirst) welcome?.remove();
   }
 
-  /** Rows are kept and moved, so that focus and selection survive a live change. @param {RunSummary[]} runs */
-  #showRows(runs) {
-    const rows = new Map([...this.#body.querySelectorAll("run-row")].map((row) => [row.dataset.run, row]));
-    runs.forEach((run, i) => {
-      const row = rows.get(run.id) ?? h("run-row");
-      rows.delete(run.id);
-      row.run = run;
-      if (this.#body.children[i] !== row) this.#body.insertBefore(row, this.#body.children[i] ?? null);
-    });
-    for (const row of rows.values()) row.remove();
+  /** @param {string | null} reason */
+  #showProblem(reason) {
+    this.#problem.hidden = !reason;
+    if (!reason) return;
+    const retry = h("button", { type: "button", class: "button" }, t("retry"));
+    retry.addEventListener("click", () => this.#model.read());
+    this.#problem.replaceChildren(h("strong", {}, t("runs.error")), " ", reason, " ", retry);
   }
-}
-
-function headings() {
-  const columns = /** @type {const} */ (["state", "run", "clipping", "loss_scaling", "nonfinite", "step", "rate", "norm", "loss", "seen"]);
-  const cells = columns.map((column) => h("span", { role: "columnheader", class: `cell ${column}` }, t(`column.${column}`)));
-  return h("div", { role: "row", class: "run-headings" }, ...cells);
 }
 
 export const registerRunList = () => customElements.define("run-list", RunList);

@@ -1,23 +1,30 @@
-/** <run-row>: one run of the list. Property `run`. */
+/** <run-row>: one run of the list. Properties `run` and `selected`; event `pick`: {id, selected, range}. */
 
 import { h, setText } from "../lib/dom.js";
-import { integer, NOTHING, number, percent, rate } from "../lib/format.js";
+import { duration, integer, NOTHING, number, percent, rate } from "../lib/format.js";
 import { runPath } from "../lib/router.js";
+import { secondsLeft } from "../lib/run-order.js";
 import { t } from "../lib/texts.js";
 import { badgeOf, VERDICTS, worstBeside } from "../lib/verdicts.js";
 
+const TAGS_SHOWN = 3;
+
 export class RunRow extends HTMLElement {
+  #pick = h("input", { type: "checkbox" });
   #project = h("span", { class: "project" });
   #name = h("span", { class: "name" });
-  #link = h("a", { class: "run-link" }, this.#project, h("span", { class: "separator" }, " / "), this.#name);
+  #link = h("a", { class: "run-link" }, this.#project, h("span", { class: "separator" }, " / "), h("bdi", {}, this.#name));
+  #tags = h("span", { class: "run-tags" });
   #state = h("run-state");
   #step = h("span", { class: "value" });
+  #left = h("span", { class: "left muted" });
   #bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
   #rate = h("span", { class: "value" });
   #worst = h("verdict-badge");
   #badges = VERDICTS.map(() => h("verdict-badge"));
   #evidence = this.#badges.map((badge) => h("a", { class: "evidence-link" }, badge));
   #clipped = h("span", { class: "value muted" });
+  #spark = h("spark-line");
   #norm = h("span", { class: "value" });
   #loss = h("span", { class: "value" });
   #seen = h("time-ago");
@@ -26,32 +33,58 @@ export class RunRow extends HTMLElement {
     if (this.firstChild) return;
     this.setAttribute("role", "row");
     this.append(
-      cell("state", null, this.#state),
-      cell("run", null, this.#link, this.#worst),
-      cell("clipping", t("column.clipping"), this.#evidence[0], this.#clipped),
-      cell("loss_scaling", t("column.loss_scaling"), this.#evidence[1]),
-      cell("nonfinite", t("column.nonfinite"), this.#evidence[2]),
-      cell("step", t("column.step"), this.#step, this.#bar),
-      cell("rate", t("column.rate"), this.#rate),
-      cell("norm", t("column.norm.short"), this.#norm),
-      cell("loss", t("column.loss"), this.#loss),
-      cell("seen", null, this.#seen),
+      cell("pick", h("label", {}, this.#pick)),
+      cell("state", this.#state),
+      cell("run", this.#link, this.#worst, this.#tags),
+      cell("clipping", this.#evidence[0], this.#clipped),
+      cell("loss_scaling", this.#evidence[1]),
+      cell("nonfinite", this.#evidence[2]),
+      cell("spark", this.#spark),
+      cell("step", h("span", { class: "progress" }, this.#step, this.#left), this.#bar),
+      cell("rate", this.#rate),
+      cell("norm", this.#norm),
+      cell("loss", this.#loss),
+      cell("seen", this.#seen),
     );
+    this.#pick.addEventListener("click", (event) => {
+      const detail = { id: this.dataset.run ?? "", selected: this.#pick.checked, range: event.shiftKey };
+      this.dispatchEvent(new CustomEvent("pick", { detail, bubbles: true }));
+    });
   }
 
-  set run(/** @type {RunSummary} */ run) {
+  set run(/** @type {ListedRun} */ run) {
     this.dataset.run = run.id;
+    this.#pick.setAttribute("aria-label", t("runs.pick", { name: run.name }));
     this.#link.href = runPath(run.id);
     this.#link.title = `${run.project} / ${run.name}`;
     setText(this.#project, run.project);
     setText(this.#name, run.name);
     this.#state.state = run.state;
+    this.#showTags(run.tags);
     this.#showProgress(run);
     setText(this.#rate, run.state === "running" ? rate(run.steps_per_s) : NOTHING);
     this.#showVerdicts(run);
-    setText(this.#norm, number(run.last.grad_norm_before_clip));
-    setText(this.#loss, number(run.last.loss, 4));
+    this.#spark.points = run.sparkline ?? null;
+    showValue(this.#norm, run, "grad_norm_before_clip", 3);
+    showValue(this.#loss, run, "loss", 4);
     this.#seen.at_s = run.last_seen_s;
+  }
+
+  set selected(/** @type {boolean} */ selected) {
+    this.#pick.checked = selected;
+    this.setAttribute("aria-selected", String(selected));
+  }
+
+  focusLink() {
+    this.#link.focus({ preventScroll: true });
+  }
+
+  /** @param {string[]} tags */
+  #showTags(tags) {
+    const words = [...tags.slice(0, TAGS_SHOWN), ...(tags.length > TAGS_SHOWN ? [`+${tags.length - TAGS_SHOWN}`] : [])];
+    if (this.#tags.textContent === words.join("")) return;
+    this.#tags.title = tags.join(", ");
+    this.#tags.replaceChildren(...words.map((word) => h("span", { class: "tag" }, word)));
   }
 
   /** @param {RunSummary} run */
@@ -68,23 +101,35 @@ export class RunRow extends HTMLElement {
     });
     const clips = run.num_clipped > 0 || run.last.max_norm != null;
     setText(this.#clipped, clips ? percent(run.num_clipped, run.num_steps) : "");
+    this.#clipped.title = clips ? t("runs.clipped.why") : "";
     const worst = verdict && worstBeside(verdict);
     this.#worst.hidden = !worst;
     if (worst) this.#worst.badge = worst;
   }
 
   /** @param {RunSummary} run */
-  #showProgress({ last_step, total_steps }) {
+  #showProgress(run) {
+    const { last_step, total_steps } = run;
     const made = last_step === null ? 0 : last_step + 1;
+    const left_s = secondsLeft(run);
     setText(this.#step, last_step === null ? t("run.no.steps") : total_steps ? `${integer(last_step)} / ${integer(total_steps)}` : integer(last_step));
+    setText(this.#left, left_s === null ? "" : t("run.left", { duration: duration(left_s) }));
     this.#bar.hidden = !total_steps;
     if (total_steps) /** @type {HTMLElement} */ (this.#bar.firstChild).style.width = `${Math.min(100, (100 * made) / total_steps)}%`;
   }
 }
 
-/** @param {string} name @param {string | null} label shown on narrow screens only @param {...HTMLElement} children */
-function cell(name, label, ...children) {
-  return h("span", { role: "cell", class: `cell ${name}` }, label && h("span", { class: "label", "aria-hidden": "true" }, label), ...children);
+/** The newest value; NaN and "not recorded" are two things. @param {HTMLElement} element @param {RunSummary} run @param {"grad_norm_before_clip" | "loss"} name @param {number} digits */
+function showValue(element, { last, last_step }, name, digits) {
+  const word = last.nonfinite?.[name];
+  setText(element, word ? word.replace("Infinity", "Inf").replace("-", "−") : number(last[name], digits));
+  element.classList.toggle("is-nonfinite", Boolean(word));
+  element.title = word ? t("runs.nonfinite.why") : last[name] === null && last_step !== null ? t("runs.absent.why") : "";
+}
+
+/** @param {string} name @param {...HTMLElement} children */
+function cell(name, ...children) {
+  return h("span", { role: "cell", class: `cell ${name}` }, ...children);
 }
 
 export const registerRunRow = () => customElements.define("run-row", RunRow);

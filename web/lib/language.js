@@ -18,3 +18,6 @@ export function languageOf(wishes) {
 
 /** @type {Language} */
 export const language = languageOf([new URLSearchParams(globalThis.location?.search).get("lang"), remembered("language"), ...(globalThis.navigator?.languages ?? [])]);
+
+/** As the page's `lang` says it. */
+export const LANGUAGE_TAG = { en: "en", zh: "zh-Hans" }[/** @type {"en" | "zh"} */ (language)];

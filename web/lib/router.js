@@ -1,10 +1,14 @@
 /** Which page the address names, and moving between pages without a reload. */
 
-/** @typedef {{page: "runs"} | {page: "run", runId: string} | {page: "nowhere"}} Route */
+/** @typedef {{page: "runs" | "compare" | "alerts" | "settings"} | {page: "run", runId: string} | {page: "nowhere"}} Route */
+
+const PAGES = /** @type {const} */ (["compare", "alerts", "settings"]);
 
 /** @param {string} path @returns {Route} */
 export function routeOf(path) {
   if (path === "/") return { page: "runs" };
+  const page = PAGES.find((name) => path.replace(/\/$/, "") === `/${name}`);
+  if (page) return { page };
   const match = /^\/runs\/([^/]+)\/?$/.exec(path);
   return match ? { page: "run", runId: decodeURIComponent(match[1]) } : { page: "nowhere" };
 }
@@ -12,6 +16,18 @@ export function routeOf(path) {
 /** @param {string} runId */
 export function runPath(runId) {
   return `/runs/${encodeURIComponent(runId)}`;
+}
+
+/** @param {string[]} runIds */
+export function comparePath(runIds) {
+  return `/compare?runs=${runIds.join(",")}`;
+}
+
+/** Leads to another page of ours without a reload. @param {string} path */
+export function goTo(path) {
+  history.pushState(null, "", path);
+  scrollTo(0, 0);
+  dispatchEvent(new PopStateEvent("popstate"));
 }
 
 /**
@@ -29,10 +45,7 @@ export function start(show) {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (!link || !isPlainClick(event) || !staysHere(link)) return;
     event.preventDefault();
-    history.pushState(null, "", link.href);
-    shown = location.pathname;
-    scrollTo(0, 0);
-    show(routeOf(location.pathname));
+    goTo(link.href);
   });
   show(routeOf(location.pathname));
 }

@@ -26,3 +26,10 @@ export function compareRuns(order, a, b) {
 export function orderOf(text) {
   return ORDERS.find((order) => order === text) ?? ORDERS[0];
 }
+
+/** How long a run in training will go on, where it said how far; null where nobody knows. @param {RunSummary} run */
+export function secondsLeft({ state, last_step, total_steps, steps_per_s }) {
+  if (state !== "running" || last_step === null || !total_steps || !steps_per_s) return null;
+  const left = total_steps - 1 - last_step;
+  return left > 0 ? left / steps_per_s : null;
+}

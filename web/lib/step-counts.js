@@ -10,7 +10,9 @@ export function countIn(facts, steps) {
   facts.num_clipped += count("clipped");
   facts.num_nonfinite += count("nonfinite");
   facts.last_step = steps.step.at(-1) ?? facts.last_step;
-  for (const name of /** @type {(keyof LastValues)[]} */ (Object.keys(facts.last))) {
+  for (const name of /** @type {Exclude<keyof LastValues, "nonfinite">[]} */ (Object.keys(facts.last).filter((name) => name !== "nonfinite"))) {
     facts.last[name] = /** @type {number | null} */ (steps[name]?.at(-1) ?? null);
   }
+  // A tick says of the norm only that it was not finite.
+  facts.last.nonfinite = steps.nonfinite?.at(-1) ? { grad_norm_before_clip: "NaN" } : {};
 }

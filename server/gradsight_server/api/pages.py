@@ -40,6 +40,9 @@ class PageFiles:
 
 @router.api_route("/", methods=["GET", "HEAD"])
 @router.api_route("/runs/{path:path}", methods=["GET", "HEAD"])
+@router.api_route("/compare", methods=["GET", "HEAD"])
+@router.api_route("/alerts", methods=["GET", "HEAD"])
+@router.api_route("/settings", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
     files: PageFiles = request.app.state.page_files
     return HTMLResponse(files.index())

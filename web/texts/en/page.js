@@ -23,6 +23,41 @@ export default {
   "state.finished.why": "The training said it is done",
   "state.failed.why": "The training said it failed",
 
+  "error.no.answer": "The server does not answer.",
+  "error.status": "The server answered {status}.",
+
+  "dialog.close": "Close",
+  "dialog.cancel": "Cancel",
+
+  "toast.label": "Messages",
+  "toast.close": "Close this message",
+
+  "nav.label": "Pages",
+  "nav.runs": "Runs",
+  "nav.alerts": "Alerts",
+  "nav.settings": "Settings",
+  "nav.help": "Keys",
+  "nav.skip": "Skip to content",
+
+  "help.title": "Keys",
+  "help.everywhere": "Everywhere",
+  "help.runs": "In the list of runs",
+  "help.run": "In a run’s charts",
+  "help.help": "This help",
+  "help.go.runs": "Go to the runs",
+  "help.go.alerts": "Go to the alerts",
+  "help.go.settings": "Go to the settings",
+  "help.search": "Search",
+  "help.next": "Next run",
+  "help.previous": "Previous run",
+  "help.open": "Open the run",
+  "help.pick": "Select it, or not",
+  "help.unpick": "Clear the selection",
+  "help.cross": "Move the cross-hair",
+  "help.zoom": "Zoom in and out",
+  "help.all": "Show all steps",
+  "help.hide": "Hide the cross-hair",
+
   "copy": "Copy",
   "copy.done": "Copied",
 
