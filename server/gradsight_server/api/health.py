@@ -18,9 +18,10 @@ async def healthz() -> Response:
 
 @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
 def readyz(database: DatabaseHere) -> Response:
-    """The database answers."""
+    """The database answers, and has room for more."""
     with database.reading() as conn:
         ticks.latest_position(conn)
+    database.check_room()
     return Json({"status": "ok"})
 
 

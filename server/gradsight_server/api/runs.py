@@ -19,6 +19,8 @@ from gradsight_server.store.summaries import run_summary
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
+DELETION_DEADLINE_S = 5.0
+"""So long a run that is created again waits for what is left of one of its id that was deleted."""
 Word = Annotated[str | None, Query(max_length=256)]
 
 
@@ -62,6 +64,7 @@ def get_run(database: DatabaseHere, live: LiveHere, run_id: RunId) -> Json:
 async def put_run(request: Request, database: DatabaseHere, run_id: RunId) -> Json:
     """Creates a run, or merges into it: keys that are there overwrite, absent ones stay. The body may be empty."""
     record, _ = await read_record(request, wire.RunRecord, empty=wire.RunRecord())
+    await asyncio.to_thread(deletion.finish, database, run_id, deadline_s=DELETION_DEADLINE_S)
     now_s = time.time()
     await asyncio.wrap_future(database.write(lambda conn: runs.put_run(conn, run_id, record, now_s=now_s)))
     verdicts: VerdictKeeper = request.app.state.verdicts

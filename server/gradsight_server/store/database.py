@@ -20,9 +20,11 @@ from gradsight_server.store.faults import explained
 from gradsight_server.store.leadership import Leadership
 from gradsight_server.store.models import metadata
 from gradsight_server.store.prepared import execute
+from gradsight_server.store.room import try_to_grow
 from gradsight_server.store.writer import GroupWriter
 
 T = TypeVar("T")
+ROOM_TIMEOUT_S = 10.0
 MIGRATION_LOCK = 0x6772_6164  # the key of PostgreSQL's advisory lock, any constant of our own
 
 
@@ -79,6 +81,15 @@ class Database:
         What `work` raises fails only this future, and nothing of it is stored. Never blocks.
         """
         return self._writer.submit(work)
+
+    def check_room(self) -> None:
+        """Asks again whether there is room, where the disk was full when something was written last.
+
+        Raises:
+            DiskFullError: it still is.
+        """
+        if self._writer.is_full:
+            self.write(try_to_grow).result(ROOM_TIMEOUT_S)
 
     def leadership(self) -> Leadership:
         """A candidate for doing what only one server may do; whoever takes it gives it up before the end."""

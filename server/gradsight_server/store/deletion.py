@@ -1,5 +1,6 @@
 """Deleting a run: it is gone at once, its rows in the big tables go in slices with others' writes in between."""
 
+import time
 from functools import partial
 from typing import Any, cast
 
@@ -67,6 +68,15 @@ def sweep(database: Database) -> int:
         while database.write(partial(remove_slice, run_id=run_id)).result(TIMEOUT_S):
             pass
     return len(going)
+
+
+def finish(database: Database, run_id: str, *, deadline_s: float) -> None:
+    """Removes what is left of one deleted run, as far as the deadline allows: somebody waits for its id."""
+    with database.reading() as conn:
+        going = is_going(conn, run_id)
+    until_s = time.monotonic() + deadline_s
+    while going and time.monotonic() < until_s:
+        going = database.write(partial(remove_slice, run_id=run_id)).result(TIMEOUT_S)
 
 
 def remove_slice(conn: Connection, run_id: str) -> bool:

@@ -5,6 +5,7 @@ newest closed bucket are the steps themselves asked.
 """
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from sqlalchemy import Connection
@@ -52,20 +53,14 @@ class NormDistribution:
 
 
 def norm_distribution(
-    conn: Connection,
-    run_id: str,
-    *,
-    stream: str = "main",
-    attempt: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
+    conn: Connection, run_id: str, *, stream: str = "main", **asked: Unpack[views.Asked]
 ) -> NormDistribution:
-    """The norms between two steps, both included.
+    """The norms of what is asked for.
 
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    shown = views.show(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
+    shown = views.show(conn, run_id, stream, **asked)
     found = [
         part
         for segment in shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, func, select
@@ -70,21 +70,12 @@ class Evidence:
     facts: RangeFacts | None
 
 
-def evidence(
-    conn: Connection,
-    run_id: str,
-    *,
-    stream: str = "main",
-    attempt: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> Evidence:
-    """All that is known of a stream between two steps, both included, as charts show it.
+def evidence(conn: Connection, run_id: str, *, stream: str = "main", **asked: Unpack[views.Asked]) -> Evidence:
+    """All that is known of a part of a stream, as charts show it.
 
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    asked: dict[str, Any] = {"attempt": attempt, "first_step": first_step, "last_step": last_step}
     shown = views.show(conn, run_id, stream, **asked)
     rows = _newest_rows(conn, shown)
     columns = list(zip(*rows, strict=True)) or [()] * len(_READ)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from gradsight import wire
+from gradsight.errors import WireError
 from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements
 from gradsight_server.store.expressions import bound_segment, nonfinite_code, segment_parameters
 from gradsight_server.store.extents import Extent
@@ -25,6 +26,7 @@ from gradsight_server.store.prepared import Prepared
 from gradsight_server.store.sealed import without_sealed
 from gradsight_server.store.summaries import SILENT_AFTER_S
 
+NORM = "grad_norm_before_clip"
 END_KINDS = ("finished", "failed")
 
 Integers = NDArray[np.int64]
@@ -54,7 +56,7 @@ def ingest(
 
     Raises:
         RunNotFoundError: runs are created by PUT.
-        WireError: `layer_norms` does not fit its layers; nothing is stored then.
+        WireError: `layer_norms` does not fit its layers, or a norm is negative; nothing is stored then.
     """
     place = places.find(conn, run_id, stream, batch, now_s=now_s)
     if place.extent is not None:
@@ -128,6 +130,8 @@ def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[di
     masks = [0] * num_rows
     names = [name for name in columns if name in wire.FLOAT_COLUMNS]
     table = np.array([columns[name] for name in names], dtype=np.float64)  # reads the wire's words too; None is NaN
+    if NORM in columns:
+        _check_sign(table[names.index(NORM)])
     is_odd = ~np.isfinite(table)
     if not is_odd.any():
         return columns, masks
@@ -138,6 +142,13 @@ def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[di
             values[i] = None
             masks[i] |= nonfinite_code(float(table[row, i])) << nonfinite_shift(names[row])
     return columns, masks
+
+
+def _check_sign(norms: NDArray[np.float64]) -> None:
+    negative = np.flatnonzero(norms < 0)
+    if len(negative):
+        i = int(negative[0])
+        raise WireError(f"{NORM}[{i}] must not be negative, got {float(norms[i])!r}: it is a norm", field=NORM)
 
 
 def _write_metrics(conn: Connection, place: Place, batch: wire.Batch) -> None:

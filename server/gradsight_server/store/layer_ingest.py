@@ -1,5 +1,6 @@
 """The layer norms of a batch: checked against the layers they are about, and stored as they came."""
 
+import numpy as np
 from sqlalchemy import Connection, insert, update
 
 from gradsight import wire
@@ -19,9 +20,10 @@ def take_in(conn: Connection, place: Place, batch: wire.Batch, layer_rank: list[
         Whether the names behind `layers_id` are still unknown, so that the client should send them.
 
     Raises:
-        WireError: a row is not as wide as its layers are many.
+        WireError: a row is not as wide as its layers are many, or a norm is negative.
     """
     norms = _packed(batch)
+    _check_signs(norms)
     width = len(norms) // 4 // len(batch.layer_step) if batch.layer_step else len(batch.layers or ())
     if batch.layer_step and width == 0:
         raise WireError("layer_norms has rows of 0 layers, expected one or more", field="layer_norms")
@@ -32,6 +34,17 @@ def take_in(conn: Connection, place: Place, batch: wire.Batch, layer_rank: list[
         known_step = -1 if place.extent is None else place.extent.last_step
         layer_blocks.write(conn, place.key, place.layers_id, batch.layer_step, layer_rank, norms, known_step=known_step)
     return needed
+
+
+def _check_signs(norms: bytes) -> None:
+    values = np.frombuffer(norms, dtype="<f4")
+    negative = values[values < 0]
+    if (negative != wire.NO_GRADIENT).any():
+        worst = float(negative[negative != wire.NO_GRADIENT][0])
+        raise WireError(
+            f"layer_norms has {worst!r}; a norm cannot be negative, but for −1, which says that there was no gradient",
+            field="layer_norms",
+        )
 
 
 def _packed(batch: wire.Batch) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +29,13 @@ class LayerTotals:
     num_without_grad: Integers
 
 
-def layer_totals(
-    conn: Connection,
-    run_id: str,
-    *,
-    stream: str = "main",
-    attempt: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> LayerTotals:
-    """The layers between two steps, both included.
+def layer_totals(conn: Connection, run_id: str, *, stream: str = "main", **asked: Unpack[views.Asked]) -> LayerTotals:
+    """The layers in what is asked for.
 
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    shown = views.show(conn, run_id, stream, attempt=attempt, first_step=first_step, last_step=last_step)
+    shown = views.show(conn, run_id, stream, **asked)
     parts = [part for segment in shown for part in _parts(conn, segment)]
     parts.sort(key=lambda part: int(part[1].peaks.first_step[0]))
     names, place_of = layers.places_of(conn, run_id, list(dict.fromkeys(layers_id for layers_id, _ in parts)))

@@ -1,5 +1,7 @@
 """A stream's norms before clipping: the newest in order, and all of a range as a histogram."""
 
+from typing import Unpack
+
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
@@ -20,12 +22,12 @@ _NEWEST = Prepared(
 
 
 def newest_norms(
-    conn: Connection, run_id: str, *, stream: str = "main", limit: int, **asked: int | None
+    conn: Connection, run_id: str, *, stream: str = "main", limit: int, **asked: Unpack[views.Asked]
 ) -> tuple[Integers, Floats]:
     """Steps and norms, in order, of at most so many of the newest steps that recorded one; NaN where not finite.
 
     Args:
-        asked: attempt, first_step, last_step, as for `views.show`.
+        asked: as for `views.show`.
     """
     rows: list[tuple[int, float | None]] = []
     for segment in reversed(views.show(conn, run_id, stream, **asked)):
@@ -36,7 +38,7 @@ def newest_norms(
     return table[:, 0].astype(np.int64), table[:, 1]
 
 
-def norm_histogram(conn: Connection, run_id: str, *, stream: str = "main", **asked: int | None) -> Histogram:
+def norm_histogram(conn: Connection, run_id: str, *, stream: str = "main", **asked: Unpack[views.Asked]) -> Histogram:
     """How the finite norms of these steps are distributed; zeros have a bin of their own."""
     return as_edges(norm_distribution(conn, run_id, stream=stream, **asked).histogram)
 

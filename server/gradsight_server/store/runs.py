@@ -49,7 +49,7 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
     given = {name: value for name in _FIELDS if (value := getattr(record, name)) is not UNSET}
     _create(conn, run_id, given.get("started_at_s", now_s), now_s)
     if is_going(conn, run_id):  # after it was created: who deletes it on another replica meanwhile is waited for
-        raise ServerBusyError(f"Run {run_id!r} is being deleted: create it again in a moment.")
+        raise ServerBusyError(f"A run of the id {run_id!r} was deleted and is not all gone yet: send this again.")
     named = {"config", "frameworks"} & given.keys()
     details: dict[str, Any] = {name: _as_json(given.pop(name), name) for name in named}
     of_run = runs.c.run_id == run_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Table, and_, bindparam, func, literal, select
 
@@ -38,6 +38,14 @@ _NUM_STEPS = Prepared(
         select(literal(1).label("one")).where(bound_segment(steps)).limit(bindparam("at_most")).subquery()
     )
 )
+
+
+class Asked(TypedDict, total=False):
+    """Which part of a stream is asked for: one attempt whole, or what is shown; between two steps, both included."""
+
+    attempt: int | None
+    first_step: int | None
+    last_step: int | None
 
 
 NumRows = Callable[[Connection, AttemptKey, int, int, int], int]
@@ -132,25 +140,17 @@ def check_range(first_step: int | None, last_step: int | None) -> tuple[int, int
     return low, high
 
 
-def show(
-    conn: Connection,
-    run_id: str,
-    stream: str,
-    *,
-    attempt: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> tuple[Segment, ...]:
+def show(conn: Connection, run_id: str, stream: str, **asked: Unpack[Asked]) -> tuple[Segment, ...]:
     """What is shown of a stream between two steps, by its name.
 
     Raises:
         RunNotFoundError, StreamNotFoundError, InvalidRequestError
     """
-    low, high = check_range(first_step, last_step)
+    low, high = check_range(asked.get("first_step"), asked.get("last_step"))
     stream_key = attempts.stream_key_of(conn, run_id, stream)
     if stream_key is None:
         return ()
-    return segments(conn, run_id, stream_key, attempt=attempt, low=low, high=high)
+    return segments(conn, run_id, stream_key, attempt=asked.get("attempt"), low=low, high=high)
 
 
 def segments(

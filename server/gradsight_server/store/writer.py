@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from gradsight_server.errors import DatabaseClosedError
+from gradsight_server.errors import DatabaseClosedError, DiskFullError
 from gradsight_server.store.faults import explained, is_passing
 from gradsight_server.store.prepared import execute
 
@@ -44,6 +44,8 @@ class GroupWriter:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.is_full = False
+        """The disk had no room for what was written last."""
 
     @property
     def queue_depth(self) -> int:
@@ -109,11 +111,14 @@ class GroupWriter:
         again: list[Job] = []
         for job, (value, problem) in zip(jobs, outcomes, strict=True):
             if problem is None:
+                self.is_full = False
                 job[1].set_result(value)
             elif tries < MAX_TRIES and is_passing(problem):
                 again.append(job)
             else:
-                job[1].set_exception(explained(problem))
+                why = explained(problem)
+                self.is_full = self.is_full or isinstance(why, DiskFullError)
+                job[1].set_exception(why)
         if any(problem is None for _, problem in outcomes):
             self._tell()
         if again:

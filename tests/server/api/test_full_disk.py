@@ -57,6 +57,7 @@ def test_a_full_disk_is_answered_507_and_leaves_the_database_whole(
     assert num_taken > 3
     assert small.client.post(BATCHES, json=batch(50 * num_taken)).status_code == 507
     assert "Traceback" not in caplog.text
+    assert [small.client.get(path).status_code for path in ("/healthz", "/readyz", "/readyz")] == [200, 507, 507]
 
     run = small.get(f"runs/{RUN}")
     assert (run["num_steps"], run["last_step"]) == (50 * num_taken, 50 * num_taken - 1)
@@ -70,5 +71,6 @@ def test_a_full_disk_is_answered_507_and_leaves_the_database_whole(
     conn.close()
 
     disk.max_pages = ENOUGH_PAGES
+    assert small.client.get("/readyz").status_code == 200
     assert small.client.post(BATCHES, json=batch(50 * num_taken)).status_code == 200
     assert small.get(f"runs/{RUN}")["num_steps"] == 50 * (num_taken + 1)

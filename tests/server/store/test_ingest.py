@@ -219,6 +219,27 @@ def test_rows_of_no_layer_are_refused(store: Store) -> None:
         store.send(layers_id="abc", layer_step=[0, 1], layer_norms=b"")
 
 
+@pytest.mark.parametrize(
+    ("field", "batch"),
+    [
+        ("grad_norm_before_clip", {"grad_norm_before_clip": [0.5, -0.25]}),
+        ("grad_norm_before_clip", {"grad_norm_before_clip": [0.5, "-Infinity"]}),
+        ("layer_norms", {"layers": ["a"], "layer_step": [0, 1], "layer_norms": [[0.5], [-0.25]]}),
+        ("layer_norms", {"layers": ["a"], "layer_step": [0], "layer_norms": np.array([-np.inf], "<f4").tobytes()}),
+    ],
+)
+def test_a_negative_norm_is_refused_by_its_name_and_nothing_is_stored(
+    store: Store, field: str, batch: dict[str, Any]
+) -> None:
+    with pytest.raises(WireError, match="negative") as caught:
+        store.send([0, 1], loss=[1.0, 2.0], **batch)
+    assert caught.value.field == field
+    assert store.rows(models.steps) == []
+    assert store.run()["attempts"] == []
+    store.send([0], grad_norm_before_clip=[0.0], layers=["a"], layer_step=[0], layer_norms=[[-1.0]])
+    assert store.run()["num_steps"] == 1
+
+
 def test_metrics_are_upserted_by_name_and_step(store: Store) -> None:
     store.send(metrics=[wire.Metric(step=1, name="val", value="Infinity"), wire.Metric(step=1, name="acc", value=0.5)])
     store.send(metrics=[wire.Metric(step=1, name="val", value=2.0)])
