@@ -148,3 +148,42 @@ class BackwardOrder:
         """Which of these layers (indices, at least one) got its gradient first."""
         rank = {index: position for position, index in enumerate(dict.fromkeys(self._order))}
         return min(indices, key=lambda index: rank.get(index, self._num_layers + self._num_layers - index))
+
+
+class Before:
+    """The parameters and the state of an optimizer as they are now, to take a step back to.
+
+    Tensors that the state keeps in lists (LBFGS's history) are taken for replaced, never changed in place.
+    """
+
+    @torch.no_grad()
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._parameters = [
+            (parameter, parameter.clone()) for group in optimizer.param_groups for parameter in group["params"]
+        ]
+        self._state = {
+            parameter: {name: _copied(value) for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
+
+    @torch.no_grad()
+    def restore_(self) -> None:
+        for parameter, value in self._parameters:
+            parameter.copy_(value)
+        self._optimizer.state.clear()
+        self._optimizer.state.update(self._state)
+
+
+@torch.no_grad()
+def are_finite(parameters: list[Tensor]) -> bool:
+    """Whether every element is: one host sync."""
+    device = parameters[0].device
+    each = [parameter.isfinite().all().to(device, non_blocking=True) for parameter in parameters]
+    return bool(torch.stack(each).all())
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    return list(value) if isinstance(value, list) else value

@@ -15,21 +15,18 @@ from gradsight import arguments, saved_state, wire
 from gradsight.amp import AmpStep, Outcome
 from gradsight.errors import ClosedError, ConfigurationError
 from gradsight.group_clipping import clipper_of
-from gradsight.layers import BackwardOrder, Layers, Model
+from gradsight.layers import BackwardOrder, Before, Layers, Model, are_finite
 from gradsight.policies import Groups, Policy, as_policy
 from gradsight.reading import Reading
 from gradsight.result import StepResult
 from gradsight.run import Run
 from gradsight.sampling import Sample, Sampler
 from gradsight.scaling import DynamicScale, LossScale, scaling
-from gradsight.seen import SeenGroup, SeenStep
+from gradsight.seen import SeenGroup, SeenStep, UnderflowTold
 from gradsight.sharding import Shards, local, refuse, whole
 from gradsight.thresholds import Threshold
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-TELL_UNDERFLOW_FROM = 0.25
-"""The share of a layer's gradients lost to fp16 from which on its name is worth an event."""
-
 
 T = TypeVar("T")
 Witness = tuple[ref[Tensor], int, list[int] | None]
@@ -114,6 +111,7 @@ class Monitor:
         self._amp = AmpStep(
             optimizer, self._loss_scale, self._clipper, fused=fused is not False, skip_nonfinite=skip_nonfinite
         )
+        self._skip_nonfinite = skip_nonfinite
         self._layer_every = layer_every
         self._loss: Tensor | None = None
         self._has_backward = False
@@ -122,7 +120,8 @@ class Monitor:
         self._sampler = Sampler(is_fp16=precision == "fp16")
         self._last_end: float | None = None
         self._step_time_s: float | None = None
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
+        self._underflow_told = UnderflowTold()
         self._run = run if run is not None and run.is_recording else None
         if self._run is not None:
             for name, record in self._stream_records().items():
@@ -162,7 +161,8 @@ class Monitor:
             loss: 0-dim; leave it out after `backward`.
             closure: For optimizers that evaluate the loss themselves (LBFGS): clears the gradients, computes the
                 loss, calls its backward and returns it. Every evaluation is clipped; the first one is recorded, is
-                what thresholds learn from, and where it is not finite the step is skipped.
+                what thresholds learn from, and where it is not finite the step is skipped. A step that ends in
+                parameters that are not finite is taken back.
 
         Raises:
             ConfigurationError: a closure together with loss scaling, which torch has no step for; a loss that is no
@@ -236,6 +236,7 @@ class Monitor:
             return loss
 
         first_loss: list[Tensor | None] = []
+        before = Before(self._optimizer) if self._skip_nonfinite and self._layers.sharding is None else None
         begin = perf_counter()
         with suppress(_FirstNotFiniteError):
             self._optimizer.step(clipped)
@@ -244,6 +245,9 @@ class Monitor:
         self._loss = first_loss[0]
         present, outcome = seen[0]
         outcome.optimizer_time_s = perf_counter() - begin
+        if before is not None and not outcome.skipped and not are_finite(self._layers.parameters):
+            before.restore_()  # not where an evaluation was not finite: a line search comes back from those
+            outcome.skipped = True
         return present, outcome
 
     def _is_fresh(self, grads: list[Tensor]) -> bool:
@@ -295,7 +299,7 @@ class Monitor:
         times = {"step_time_s": self._step_time_s, "hook_time_s": hook_time_s}
         with_layers = step % self._layer_every == 0
         layer_set, order = self._layers.layer_set, self._backward_order
-        seen = SeenStep(step, now_s, reading, times, layer_set, present, order, with_layers, self._tell_underflow)
+        seen = SeenStep(step, now_s, reading, times, layer_set, present, order, with_layers, self._underflow_told)
         run._record(self.stream, seen)
         if outcome is None:
             return
@@ -305,12 +309,6 @@ class Monitor:
             message = "scaler.unscale_ was called before step: not needed, the gradients are taken as they are"
             self._tell_once("unscaled", step, message)
 
-    def _tell_underflow(self, step: int, layer: str, fraction: float) -> None:
-        """Name a layer that loses most to fp16, each one once (called off the training thread)."""
-        if fraction >= TELL_UNDERFLOW_FROM:
-            message = f"{layer}: {fraction:.0%} of its scaled gradients are below fp16's normal range"
-            self._tell_once("underflow", step, message, about=layer)
-
     def _tell_half_precision(self) -> None:
         """Parameters in fp16 have gradients in fp16: what loss scaling saved from underflow is lost in unscaling."""
         dtypes = [parameter.dtype for parameter in self._layers.parameters]
@@ -319,9 +317,9 @@ class Monitor:
             what = f"{num_half} of {len(dtypes)} parameters are float16: loss scaling cannot unscale their gradients"
             self._tell_once("float16_parameters", None, f"{what} without loss; keep them in float32 under autocast")
 
-    def _tell_once(self, kind: str, step: int | None, message: str, *, about: str = "") -> None:
-        if self._run is not None and (kind, about) not in self._told:
-            self._told.add((kind, about))
+    def _tell_once(self, kind: str, step: int | None, message: str) -> None:
+        if self._run is not None and kind not in self._told:
+            self._told.add(kind)
             self._run.log_event(kind, step=step, message=message, stream=self.stream)
 
     def _lr(self) -> float | Tensor | None:

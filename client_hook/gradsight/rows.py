@@ -37,6 +37,7 @@ class StepRow(NamedTuple):
     columns: dict[str, Any]
     layer_set: LayerSet | None = None
     layer_norms: Sequence[float] | None = None
+    events: Sequence[wire.Event] = ()
 
     def resolve(self) -> "StepRow":
         return self
@@ -112,6 +113,7 @@ class _OpenBatch:
         if not self.rows:
             self._sequence = sequence
         self.rows.append(row)
+        self.events += row.events
         self._num_values += len(row.layer_norms or ())
         self.layer_set = self.layer_set or row.layer_set
 

@@ -1,13 +1,31 @@
 """A step as the monitor saw it, turned into the wire's columns off the training thread."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gradsight import door
 from gradsight.layers import BackwardOrder
 from gradsight.reading import Reading
 from gradsight.rows import LayerSet, StepRow
-from gradsight.wire import NO_GRADIENT
+from gradsight.wire import NO_GRADIENT, Event
+
+TELL_UNDERFLOW_FROM = 0.25
+"""The share of a layer's gradients lost to fp16 from which on its name is worth an event."""
+
+
+class UnderflowTold:
+    """Names layers that lose most to fp16, each one once. For the exporter's thread."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}
+
+    def event(self, step: int, wall_time_s: float, layer: str, fraction: float) -> Event | None:
+        # The same step may be resolved twice, where its batch could not be spooled.
+        if fraction < TELL_UNDERFLOW_FROM or self._steps.setdefault(layer, step) != step:
+            return None
+        message = f"{layer}: {fraction:.0%} of its scaled gradients are below fp16's normal range"
+        return Event(kind="underflow", step=step, message=door.text(message, most=4096), wall_time_s=wall_time_s)
 
 
 class SeenStep(NamedTuple):
@@ -21,7 +39,7 @@ class SeenStep(NamedTuple):
     present: list[int] | None  # the layers that have a gradient; None: all
     backward_order: BackwardOrder | None
     with_layers: bool
-    tell_underflow: Callable[[int, str, float], None]
+    underflow_told: UnderflowTold
 
     def resolve(self) -> StepRow:
         """The finished row. Runs in the exporter's thread, and may wait for the device there."""
@@ -37,15 +55,22 @@ class SeenStep(NamedTuple):
         }
         lost = self.reading.underflow()
         columns["underflow_fraction"] = max(lost, default=None)
-        if lost:
-            worst = max(range(len(lost)), key=lost.__getitem__)
-            self.tell_underflow(self.step, self.layer_set.name(present[worst]), lost[worst])
+        events = self._underflow(lost, present)
         if not self.with_layers:
-            return StepRow(self.step, self.wall_time_s, columns)
+            return StepRow(self.step, self.wall_time_s, columns, events=events)
         row = [NO_GRADIENT] * num_layers
         for index, norm in zip(present, norms, strict=True):
             row[index] = norm
-        return StepRow(self.step, self.wall_time_s, columns, self.layer_set, row)
+        return StepRow(self.step, self.wall_time_s, columns, self.layer_set, row, events)
+
+    def _underflow(self, lost: Sequence[float], present: Sequence[int]) -> list[Event]:
+        """The layer that loses most, where that is news."""
+        if not lost:
+            return []
+        worst = max(range(len(lost)), key=lost.__getitem__)
+        layer = self.layer_set.name(present[worst])
+        event = self.underflow_told.event(self.step, self.wall_time_s, layer, lost[worst])
+        return [] if event is None else [event]
 
     def _nonfinite(self, norms: Sequence[float], present: Sequence[int]) -> dict[str, Any]:
         """How many layers had NaN or Inf, which, and the first of them in backward order."""

@@ -467,6 +467,36 @@ def test_a_closure_that_is_not_finite_at_first_changes_nothing(make: Any, clip: 
     assert rows(sent(run))["num_nonfinite_layers"] == [1, 0]
 
 
+def test_a_closure_that_is_not_finite_later_on_is_taken_back(run: gradsight.Run) -> None:
+    task = Quadratic(lambda p: LBFGS(p, lr=0.1, max_iter=4, tolerance_grad=0.0, tolerance_change=0.0), run=run)
+    alone = Quadratic(lambda p: LBFGS(p, lr=0.1, max_iter=4, tolerance_grad=0.0, tolerance_change=0.0))
+    for each in (task, alone):
+        each.monitor.step(closure=each.closure)
+    before = task.weight.tolist()
+    task.factors = [1.0, 1.0, math.nan]
+    result = task.monitor.step(closure=task.closure)
+    assert (result.skipped, result.skip_reason) == (True, "nonfinite")
+    assert task.weight.tolist() == before
+    for each in (task, alone):  # the history is that of before, too
+        assert each.monitor.step(closure=each.closure).skipped is False
+    assert task.weight.tolist() == alone.weight.tolist()
+    assert rows(sent(run))["skipped"] == [False, True, False]
+
+
+def test_a_line_search_comes_back_from_where_the_loss_is_not_finite() -> None:
+    task = Quadratic(lambda p: LBFGS(p, max_iter=4, line_search_fn="strong_wolfe"))
+    task.factors = [1.0, math.inf]
+    assert task.monitor.step(closure=task.closure).skipped is False
+    assert task.weight.tolist() == pytest.approx([3.0, 3.0], abs=1e-3)
+
+
+def test_a_closure_is_left_to_itself_where_nothing_is_to_be_skipped() -> None:
+    task = Quadratic(lambda p: LBFGS(p, lr=0.1, max_iter=4), skip_nonfinite=False)
+    task.factors = [1.0, math.nan]
+    assert task.monitor.step(closure=task.closure).skipped is False
+    assert not task.weight.isfinite().any()
+
+
 def test_a_closure_without_a_gradient_is_a_step_without_one(run: gradsight.Run) -> None:
     task = Quadratic(lambda p: SGD(p, lr=0.1), run=run)
     result = task.monitor.step(closure=lambda: torch.zeros(()))
