@@ -1,0 +1,144 @@
+"""Hugging Face Trainer's console: `{'loss': 2.3, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.01}`.
+
+Numbers are strings since transformers 5. The step is in the progress bar that is drawn anew after the line, in
+`'global_step/max_steps'` (ms-swift) or before the dictionary (`step 3: {'train/loss': …}`, slime); else there is only
+an epoch. The norm is that of the step before clipping. The loss is a mean since the line before, from which the Trainer
+leaves out what is not finite: a 0.0 beside a norm that isn't finite is no loss, and left out here.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+
+from gradsight_server.importers import overflows
+from gradsight_server.importers.format import LineFormat, Lines, Options
+from gradsight_server.importers.items import Item, Meaning, Point, Setting
+from gradsight_server.importers.means import Means
+from gradsight_server.importers.names import column_of
+from gradsight_server.importers.numbers import number
+from gradsight_server.importers.printed import Printed
+
+LOSS = "What is not finite is left out of the mean, so that it may read 0.0 where all was NaN."
+
+_PIECE = re.compile(
+    r"(?:[Ss]tep (?P<step>\d+): ?)?\{(?P<dict>[^{}]*'(?:train/)?(?:loss|grad_norm)': [^{}]*)(?:\}|$)"
+    r"|(?P<of>\w+[^%|]{0,40}: +)?\d+%\|[^|]*\| *(?P<n>\d+)/(?P<total>\d+) \["
+)
+_FIELD = re.compile(r"'([^']+)': ('[^']*'|[\w.]*\([^)]*\)|[^,}]+)")
+_TOTAL = re.compile(r"Total optimization steps = ([\d,]+)")
+_PRINTED = Printed()
+
+
+def read(lines: Lines, options: Options) -> Iterator[Item]:
+    """A dictionary waits for the bar after it."""
+    reader = _Reader()
+    skipped = overflows.Overflows()
+    for at, line in lines:
+        is_piece = False
+        for piece in _PIECE.finditer(line):
+            is_piece = True
+            if piece["dict"] is not None:
+                yield from reader.dictionary(at, piece["dict"], piece["step"])
+            elif piece["of"] is None:
+                yield from reader.bar(int(piece["n"]), int(piece["total"]))
+        if overflows.MARK in line:
+            yield from reader.waiting()
+            yield from skipped.read(at, line)
+        elif (total := _TOTAL.search(line)) is not None:
+            reader.total = int(total[1].replace(",", ""))
+            yield Setting(at, "total_steps", float(reader.total), "Total optimization steps")
+        elif not is_piece:
+            yield from _PRINTED.read(at, line)
+    yield from reader.waiting()
+
+
+class _Reader:
+    total: int | None = None
+    """Steps of the training, by which its bar is told from that of an evaluation."""
+
+    def __init__(self) -> None:
+        self._point: Point | None = None
+        self._bar = 0
+        """Where the training's bar was last."""
+        self._step: int | None = None
+        self._epoch = 0.0
+        self._interval: int | None = None
+        self._means = Means({"loss": "loss"}, remark=LOSS)
+
+    def dictionary(self, at: int, text: str, step: str | None) -> Iterator[Item]:
+        yield from self.waiting()
+        point = Point(at, None if step is None else int(step))
+        for name, printed in _FIELD.findall(text):
+            _put(point, name, printed.strip("' "))
+        if not point.values or "'train_runtime'" in text:
+            return
+        if point.epoch is not None:
+            if point.epoch < self._epoch:  # another launch
+                self._bar, self._step, self._interval = 0, None, None
+            self._epoch = point.epoch
+        norm = point.values.get("grad_norm_before_clip", 0.0)
+        if point.values.get("loss") == 0.0 and not math.isfinite(norm):
+            del point.values["loss"]
+        self._point = point
+        if point.step is not None:
+            yield from self.waiting()
+
+    def bar(self, n: int, total: int) -> Iterator[Item]:
+        """Of the training; before its first line that is not known yet."""
+        if self._point is not None and n > (self._step or 0) and total == (self.total or total):
+            self.total = total
+            self._point.step = n
+            yield from self.waiting()
+        if total == self.total:
+            self._bar = n
+
+    def waiting(self) -> Iterator[Item]:
+        """The dictionary before, whatever is known of its step by now."""
+        if self._point is None:
+            return
+        point, self._point = self._point, None
+        if point.step is None and self._step is not None:
+            guessed = self._bar if self._bar > self._step else self._step + (self._interval or 0)
+            point.step = guessed if guessed > self._step else None
+        if point.step is not None:
+            if self._step is not None and point.step > self._step:
+                self._interval = int(point.step) - self._step
+            self._step = int(point.step)
+            if not self._means.is_said:
+                yield from self._means.seen(point.step)
+        elif not self._means.is_said:
+            self._means.is_said = True
+            yield Meaning("loss", "loss", averaged_over_steps=math.nan, remark=LOSS)
+        yield point
+
+
+def _put(point: Point, name: str, text: str) -> None:
+    if name == "global_step/max_steps":
+        step = number(text.partition("/")[0])
+        point.step = step if point.step is None else point.step
+        return
+    column = "lr" if name == "train/lr-pg_0" else column_of(name)
+    if column is None and "loss" not in name and "reward" not in name:
+        return
+    value = number(text)
+    if value is None:
+        return
+    if column == "epoch":
+        point.epoch = value
+    elif column == "step":
+        point.step = value if point.step is None else point.step
+    elif column is None or column in ("rank", "wall_time_s"):
+        point.metrics[name] = value
+    else:
+        point.values[column] = value
+
+
+FORMAT = LineFormat(
+    name="hf_console",
+    title="Hugging Face Trainer console",
+    source="transformers 4.38 to 5.0, trainer_callback.py: ProgressCallback.on_log and PrinterCallback.on_log; "
+    "ms-swift 3; slime 0.1 (step N: {…})",
+    pattern=re.compile(r"'(?:train/)?grad_norm': |\{'(?:train/)?loss': "),
+    read=read,
+    also=re.compile(r"\| *\d+/\d+ \[|Attempted loss scale|Total optimization steps|max_grad_norm|TrainingArguments"),
+)
