@@ -1,6 +1,7 @@
 /** The start: registers the elements and shows the page that the address names. */
 
 import { registerChartMenu } from "./components/chart-menu.js";
+import { registerChartOverlay } from "./components/chart-overlay.js";
 import { registerChartRow } from "./components/chart-row.js";
 import { registerChartStack } from "./components/chart-stack.js";
 import { registerCodeSnippet } from "./components/code-snippet.js";
@@ -66,6 +67,7 @@ registerDeleteDialog();
 registerTagsDialog();
 registerFirstRun();
 registerChartMenu();
+registerChartOverlay();
 registerControlOffer();
 registerDrawingPicker();
 registerEventLane();

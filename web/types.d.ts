@@ -377,6 +377,7 @@ interface Window {
 
 interface HTMLElementTagNameMap {
   "chart-menu": import("./components/chart-menu.js").ChartMenu;
+  "chart-overlay": import("./components/chart-overlay.js").ChartOverlay;
   "control-offer": import("./components/control-offer.js").ControlOffer;
   "drawing-picker": import("./components/drawing-picker.js").DrawingPicker;
   "event-lane": import("./components/event-lane.js").EventLane;

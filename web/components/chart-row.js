@@ -32,7 +32,9 @@ export class ChartRow extends HTMLElement {
   #names = h("div", { class: "layer-names", "aria-hidden": "true" });
   #colours = h("span", { class: "colour-bar", hidden: true });
   #words = h("p", { class: "chart-words" });
-  /** Of the map of layers. */
+  #area = h("div", { class: "chart-area" }, h("div", { class: "plot-clip" }, this.#plot), this.#label, this.#edges, this.#names);
+  /** Of the map of layers, and the steps it was drawn over. */
+  #drawnSteps = [0, 0];
   #pick = h("layer-picker", { hidden: true });
   #close = h("button", { type: "button", class: "link", "data-own-gestures": true }, t("layers.close.short"));
   #menu = h("chart-menu");
@@ -64,7 +66,7 @@ export class ChartRow extends HTMLElement {
 
   connectedCallback() {
     if (this.firstChild) return;
-    this.append(this.#head, h("div", { class: "chart-area" }, this.#plot, this.#label, this.#edges, this.#names), this.#words);
+    this.append(this.#head, this.#area, this.#words);
     this.setAttribute("role", "group");
   }
 
@@ -105,6 +107,8 @@ export class ChartRow extends HTMLElement {
     if (figure.heat) {
       const span = this.#spanOf(figure, figure.heat, steps);
       drawHeat(Plotly, this.#plot, figure, frame, span);
+      this.#drawnSteps = steps;
+      this.#plot.style.transform = "";
       this.#showColours(span);
       this.#showNames(figure.heat.layers);
       this.#pick.hidden = false;
@@ -118,6 +122,14 @@ export class ChartRow extends HTMLElement {
     if (figure.name === "clip_fraction") this.#showEdges(figure, scale);
   }
 
+  /** Moves a map that is not drawn anew to where its steps are by now. @param {[number, number]} steps @param {import("../lib/step-scale.js").StepScale} scale */
+  shift([first, last], { left, width }) {
+    const [before, until] = this.#drawnSteps;
+    const span = last - first + 1;
+    this.#plot.style.transformOrigin = `${left}px 0`;
+    this.#plot.style.transform = `translateX(${((before - first) / span) * width}px) scaleX(${(until - before + 1) / span})`;
+  }
+
   /** The chart as a picture's address. @param {PlotlyLike} Plotly @param {Figure} figure @param {{title: string, below: string, stepLabels: string[]}} words */
   picture(Plotly, figure, words) {
     return pictureOf(Plotly, this.#plot, { ...words, names: figure.heat?.layers ?? null });
@@ -125,7 +137,7 @@ export class ChartRow extends HTMLElement {
 
   /** Where the curves are, in pixels of the element that holds this one. */
   get plotBox() {
-    return { top: this.offsetTop + this.#plot.offsetTop + (this.#plot.parentElement?.offsetTop ?? 0) + TOP_PX, height: this.#height };
+    return { top: this.offsetTop + this.#area.offsetTop + this.#plot.offsetTop + TOP_PX, height: this.#height };
   }
 
   /** The colours stay while steps come in, and are fitted again when the map has grown by half. @param {Figure} figure @param {HeatMap} heat @param {[number, number]} steps */

@@ -8,17 +8,19 @@ import { csvOf, fileName, tableOf } from "../lib/chart-table.js";
 import { onThemeChange } from "../lib/chart-theme.js";
 import { loadPlotly } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
-import { FIGURES, layerFigure, layerOf, readAt } from "../lib/figures.js";
+import { FIGURES, layerOf, readAt, rowNames } from "../lib/figures.js";
 import { integer } from "../lib/format.js";
 import { listenForGestures } from "../lib/gestures.js";
 import { titleOf } from "../lib/reading.js";
 import { saveCsv, savePng } from "../lib/taking.js";
 import { t } from "../lib/texts.js";
-import { ALL, zoomTo } from "../lib/view.js";
+import { ALL, isZoomed, zoomTo } from "../lib/view.js";
 
-/** Live drawing is held back to this, the map to less: it has a hundred times the points. */
+/** Live drawing is held back to this, the map to more where it takes long: it has a hundred times the points. */
 const DRAW_MS = 250;
 const DRAW_MAP_MS = 1_000;
+/** Drawing the map takes one in so many milliseconds at most. */
+const MAP_SHARE = 20;
 const LOAD_AGAIN_MS = 10_000;
 /** More charts than that are a list. */
 const MOST_METRICS = 8;
@@ -33,15 +35,15 @@ export class ChartStack extends HTMLElement {
   beside = [];
   #life = new AbortController();
   #rows = FIGURES.map(newRow);
-  #flag = h("span", { class: "step-flag", hidden: true });
-  #lane = h("event-lane", { hidden: true });
+  #lane = h("event-lane", { class: "is-quiet" });
   #axis = h("step-axis");
-  #hair = h("div", { class: "cross-hair", hidden: true });
-  #selection = h("div", { class: "selection", hidden: true });
-  #marked = h("div", { class: "marked", hidden: true });
+  #overlay = h("chart-overlay");
   #spoken = h("p", { class: "visually-hidden", "aria-live": "polite" });
   #message = h("p", { class: "notice" });
-  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, this.#lane, ...this.#rows, this.#axis, this.#hair, this.#marked, this.#selection, this.#flag);
+  #nowhere = h("span");
+  #back = h("button", { type: "button", class: "button small" }, t("range.reset"));
+  #nothing = h("p", { class: "notice", role: "status", hidden: true }, this.#nowhere, " ", this.#back);
+  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, this.#lane, ...this.#rows, this.#axis, this.#overlay);
   /** @type {PlotlyLike | null} */
   #plotly = null;
   #started = false;
@@ -49,6 +51,7 @@ export class ChartStack extends HTMLElement {
   #timer = 0;
   #drawnAt_ms = 0;
   #mapDrawnAt_ms = 0;
+  #mapCost_ms = 0;
   /** @type {Figure | null} */
   #mapDrawn = null;
   #mapTimer = 0;
@@ -67,7 +70,7 @@ export class ChartStack extends HTMLElement {
     this.#life = new AbortController();
     const { signal } = this.#life;
     this.#rows[0].after(...this.beside);
-    this.replaceChildren(this.#message, this.#stack, this.#spoken);
+    this.replaceChildren(this.#message, this.#nothing, this.#stack, this.#spoken);
     for (const what of ["figures", "facts"]) this.model?.addEventListener(what, () => this.#drawSoon(), { signal });
     this.model?.addEventListener("view", () => this.#drawNow(), { signal });
     onThemeChange(() => this.#drawNow(), signal);
@@ -75,16 +78,17 @@ export class ChartStack extends HTMLElement {
     const resize = new ResizeObserver(() => this.#drawNow());
     resize.observe(this.#stack);
     signal.addEventListener("abort", () => resize.disconnect());
+    this.#back.addEventListener("click", () => this.#look(ALL), { signal });
     this.#stack.addEventListener("keydown", (event) => this.#key(event), { signal });
     this.#stack.addEventListener("take", (event) => this.#take(/** @type {CustomEvent} */ (event)), { signal });
     listenForGestures(this.#stack, {
       point: (x, y) => this.#point(x, y),
       leave: () => this.#pointAtStep(null, null),
-      dragging: (from, to) => this.#showSelection(from, to),
+      dragging: (from, to) => this.#overlay.select([from, to], this.#axis.scale),
       select: (from, to) => this.#look(zoomTo(this.#axis.scale.stepAt(from), this.#axis.scale.stepAt(to))),
       pick: (x, y) => this.#pick(x, y),
-      pinch: (before, after) => this.#pinch(before, after),
-      cancel: () => (this.#selection.hidden = true),
+      pinch: (before, after) => this.#look(zoomTo(...this.#axis.scale.pinched(before, after))),
+      cancel: () => this.#overlay.select(null, this.#axis.scale),
       reset: () => this.#look(ALL),
     }, signal);
     this.#draw();
@@ -116,7 +120,7 @@ export class ChartStack extends HTMLElement {
   /** Shades the steps a finding is about. @param {[number, number] | null} steps */
   mark(steps) {
     this.#asked = steps;
-    this.#showMarked();
+    this.#overlay.mark(this.#asked, this.#axis.scale);
   }
 
   /** What happened, for the lane above the charts. @param {import("../lib/timeline.js").Moment[]} moments */
@@ -132,27 +136,19 @@ export class ChartStack extends HTMLElement {
     const run = this.model?.detail;
     if (!row || !figure || !run || !this.#plotly) return;
     const title = titleOf(row.name);
-    const file = fileName(run.project, run.name, title);
-    if (way === "csv") saveCsv(csvOf(tableOf(figure, this.#steps)), file);
-    else if (way === "table") this.dispatchEvent(new CustomEvent("table", { detail: { title, table: tableOf(figure, this.#steps) }, bubbles: true }));
-    else {
-      try {
-        const words = { title: `${run.project} / ${run.name}: ${title}`, below: t("charts.step"), stepLabels: this.#axis.labels };
-        savePng(await row.picture(this.#plotly, figure, words), file);
-      } catch (error) {
-        setText(this.#message, t("take.failed", { reason: String(error) }));
-        this.#message.hidden = false;
-      }
+    if (way === "table") {
+      this.dispatchEvent(new CustomEvent("table", { detail: { title, table: tableOf(figure, this.#steps) }, bubbles: true }));
+      return;
     }
-  }
-
-  #showMarked() {
-    const [first, last] = this.#asked ?? [0, -1];
-    const scale = this.#axis.scale;
-    const [low, high] = [scale.clamp(scale.pixelAt(first - 0.5)), scale.clamp(scale.pixelAt(last + 0.5))];
-    this.#marked.hidden = !this.#asked || high <= low;
-    this.#marked.style.left = `${low}px`;
-    this.#marked.style.width = `${Math.max(2, high - low)}px`;
+    const file = fileName(run.project, run.name, title);
+    const words = { title: `${run.project} / ${run.name}: ${title}`, below: t("charts.step"), stepLabels: this.#axis.labels };
+    try {
+      if (way === "csv") saveCsv(csvOf(tableOf(figure, this.#steps)), file);
+      else savePng(await row.picture(this.#plotly, figure, words), file);
+    } catch (error) {
+      setText(this.#message, t("take.failed", { reason: String(error) }));
+      this.#message.hidden = false;
+    }
   }
 
   #drawSoon() {
@@ -176,6 +172,7 @@ export class ChartStack extends HTMLElement {
     this.#stack.hidden = !drawable;
     if (!drawable) setText(this.#message, model?.detail ? t("charts.no.steps") : t("charts.loading"));
     if (this.#plotly || !drawable) this.#message.hidden = drawable;
+    this.#showNothing(model);
     if (!model || !drawable || document.hidden || !this.#axis.clientWidth) return;
     this.#drawnAt_ms = Date.now();
     this.#steps = model.shown;
@@ -184,17 +181,24 @@ export class ChartStack extends HTMLElement {
     this.#place(model);
     for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
     this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
-    this.#showMarked();
+    this.#overlay.mark(this.#asked, this.#axis.scale);
     this.#showReading();
     const [norm] = this.#rows;
     this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
   }
 
+  /** A range that somebody typed or was sent may lie beside all steps: the way back is offered. @param {import("../lib/run-model.js").RunModel | null} model */
+  #showNothing(model) {
+    const isRead = model && FIGURES.every((name) => model.figures.has(name));
+    this.#nothing.hidden = !isRead || !isZoomed(model.view) || FIGURES.some((name) => model.draws(name));
+    if (this.#nothing.hidden || !model) return;
+    const [first, last] = model.shown;
+    setText(this.#nowhere, t("charts.nothing", { first: integer(first), last: integer(last) }));
+  }
+
   /** A row for each metric of the user's, under the loss, and for each layer that is shown by itself, under the map. @param {import("../lib/run-model.js").RunModel} model */
   #place(model) {
-    const metrics = model.metrics.slice(0, MOST_METRICS);
-    const loss = FIGURES.indexOf("loss") + 1;
-    const names = [...FIGURES.slice(0, loss), ...metrics, ...FIGURES.slice(loss), ...model.layers.map(layerFigure)];
+    const names = rowNames(model.metrics.slice(0, MOST_METRICS), model.layers);
     if (names.join("\n") === this.#rows.map((row) => row.name).join("\n")) return;
     const known = new Map(this.#rows.map((row) => [row.name, row]));
     for (const row of this.#rows) if (!names.includes(row.name)) row.remove();
@@ -212,15 +216,20 @@ export class ChartStack extends HTMLElement {
     else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {Exclude<ChartName, "update_ratio">} */ (row.name) : "layers"}`), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);
     else {
-      if (row.name === "layers" && !this.#isMapDue(figure)) return;
+      if (row.name === "layers" && !this.#isMapDue(figure)) {
+        row.shift(this.#steps, this.#axis.scale);
+        return;
+      }
+      const start_ms = performance.now();
       row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#axis.margin, model.drawing);
+      if (row.name === "layers") this.#mapCost_ms = performance.now() - start_ms;
     }
   }
 
-  /** A map that was just read is drawn at once, one that grows once a second. @param {Figure} figure */
+  /** A map that was just read is drawn at once, one that grows as often as it is cheap, once a second at least. @param {Figure} figure */
   #isMapDue(figure) {
     clearTimeout(this.#mapTimer);
-    const wait_ms = this.#mapDrawn === figure ? this.#mapDrawnAt_ms + DRAW_MAP_MS - Date.now() : 0;
+    const wait_ms = this.#mapDrawn === figure ? this.#mapDrawnAt_ms + Math.min(DRAW_MAP_MS, MAP_SHARE * this.#mapCost_ms) - Date.now() : 0;
     if (wait_ms > 0) {
       this.#mapTimer = window.setTimeout(() => this.#drawNow(false), wait_ms);
       return false;
@@ -265,28 +274,9 @@ export class ChartStack extends HTMLElement {
     if (reading) this.dispatchEvent(new CustomEvent("step", { detail: [reading.first, reading.last], bubbles: true }));
   }
 
-  /** Two fingers keep the steps under them. @param {[number, number]} before @param {[number, number]} after */
-  #pinch(before, after) {
-    const { scale } = this.#axis;
-    const perPixel = (scale.last - scale.first + 1) / scale.width;
-    const step = (/** @type {number} */ pixel) => scale.first + (pixel - scale.left) * perPixel;
-    const [a, b] = before.map(step);
-    const slope = (b - a) / (after[1] - after[0]);
-    this.#look(zoomTo(a + (scale.left - after[0]) * slope, a + (scale.right - after[0]) * slope));
-  }
-
   #showReading() {
     const reading = this.#step === null || !this.#guide ? null : readAt(this.#guide, this.#step);
-    this.#hair.hidden = this.#flag.hidden = !reading;
-    if (reading) {
-      const scale = this.#axis.scale;
-      const pixel = Math.round(scale.pixelAt(Math.max(reading.first, this.#steps[0])));
-      setText(this.#flag, reading.last > reading.first ? `${integer(reading.first)}–${integer(reading.last)}` : integer(reading.first));
-      this.#hair.style.transform = `translateX(${pixel}px)`;
-      // On the side where there is room, clear of the pointer.
-      const onLeft = pixel > scale.left + scale.width / 2;
-      this.#flag.style.transform = `translate(${pixel + (onLeft ? -8 : 8)}px, ${Math.max(2, (this.#y ?? 0) - 26)}px) translateX(${onLeft ? "-100%" : "0"})`;
-    }
+    this.#overlay.point(reading, this.#axis.scale, this.#y);
     const top = this.#stack.getBoundingClientRect().top;
     const words = this.#rows.flatMap((row) => {
       const figure = this.model?.figures.get(row.name);
@@ -294,15 +284,7 @@ export class ChartStack extends HTMLElement {
       const y = this.#y === null ? null : this.#y - (row.getBoundingClientRect().top - top);
       return [row.read(figure, reading ? this.#step : null, y)];
     });
-    return reading ? `${t("charts.step")} ${this.#flag.textContent}. ${words.join(". ")}` : "";
-  }
-
-  /** @param {number} from @param {number} to */
-  #showSelection(from, to) {
-    const [low, high] = [from, to].map((x) => this.#axis.scale.clamp(x)).sort((a, b) => a - b);
-    this.#selection.hidden = false;
-    this.#selection.style.left = `${low}px`;
-    this.#selection.style.width = `${high - low}px`;
+    return reading ? `${t("charts.step")} ${this.#overlay.step(reading)}. ${words.join(". ")}` : "";
   }
 
   /** @param {KeyboardEvent} event */

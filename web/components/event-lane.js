@@ -38,7 +38,7 @@ export class EventLane extends HTMLElement {
   show(moments, scale) {
     const onScreen = moments.filter(({ step, steps }) => step !== null && (steps?.[1] ?? step) >= scale.first && step <= scale.last);
     const shown = JSON.stringify([onScreen, scale.first, scale.last, scale.left, scale.width]);
-    this.hidden = !onScreen.length;
+    this.classList.toggle("is-quiet", !onScreen.length);
     if (shown === this.#shown) return;
     this.#shown = shown;
     const groups = grouped(onScreen, scale);

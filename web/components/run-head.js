@@ -11,8 +11,8 @@ const COPIED_MS = 2_000;
 
 export class RunHead extends HTMLElement {
   #life = new AbortController();
-  #project = h("span", { class: "project" });
-  #name = h("span", { class: "name" });
+  #project = h("bdi", { class: "project" });
+  #name = h("bdi", { class: "name" });
   #state = h("run-state");
   #progress = h("span", { class: "progress-words" });
   #seen = h("time-ago");

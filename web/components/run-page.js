@@ -24,6 +24,7 @@ export class RunPage extends HTMLElement {
   #legend = h("mark-legend");
   #range = h("range-picker");
   #drawing = h("drawing-picker");
+  #tools = h("div", { class: "charts-tools" }, this.#drawing, this.#range);
   #step = h("step-panel");
   #table = h("table-dialog");
   #control = h("control-offer");
@@ -60,7 +61,7 @@ export class RunPage extends HTMLElement {
       this.#verdicts,
       this.#facts,
       this.#findings,
-      h("section", { class: "card charts" }, h("header", { class: "charts-bar" }, this.#legend, h("div", { class: "charts-tools" }, this.#drawing, this.#range)), this.#charts),
+      h("section", { class: "card charts" }, h("header", { class: "charts-bar" }, this.#legend, this.#tools), this.#charts),
       this.#setup,
       this.#step,
       this.#table,
@@ -226,7 +227,7 @@ export class RunPage extends HTMLElement {
     const live = model.detail?.status === "running";
     this.#range.show(model.view, model.shown, live);
     this.#drawing.drawing = model.drawing;
-    this.#range.hidden = this.#drawing.hidden = this.#legend.hidden = !model.hasSteps;
+    this.#tools.hidden = this.#legend.hidden = !model.hasSteps;
     this.#legend.show(model.figures, model.shown);
   }
 

@@ -8,6 +8,12 @@ export const FIGURES = ["norm", "clip_fraction", "clip_coef", "loss", "loss_scal
 /** What is read of the server: the user's metrics come in one answer, and are a chart each. @type {readonly FigureName[]} */
 export const READ = [...FIGURES, "metrics"];
 
+/** The charts as they stand: the user's metrics under the loss, single layers under their map. @param {FigureName[]} metrics @param {string[]} layers @returns {FigureName[]} */
+export function rowNames(metrics, layers) {
+  const underLoss = FIGURES.indexOf("loss") + 1;
+  return [...FIGURES.slice(0, underLoss), ...metrics, ...FIGURES.slice(underLoss), ...layers.map(layerFigure)];
+}
+
 const ONE_LAYER = "layer:";
 const ONE_METRIC = "metric:";
 

@@ -24,6 +24,19 @@ export class StepScale {
     return Math.min(this.last, Math.max(this.first, Math.round(step)));
   }
 
+  /**
+   * The first and last step once two fingers have moved, so that each stays on its step.
+   * @param {[number, number]} before where they came down, in pixels
+   * @param {[number, number]} after
+   * @returns {[number, number]}
+   */
+  pinched(before, after) {
+    const perPixel = (this.last - this.first + 1) / this.width;
+    const [a, b] = before.map((pixel) => this.first + (pixel - this.left) * perPixel);
+    const slope = (b - a) / (after[1] - after[0]);
+    return [a + (this.left - after[0]) * slope, a + (this.right - after[0]) * slope];
+  }
+
   /** Within the plots. @param {number} pixel */
   clamp(pixel) {
     return Math.min(this.right, Math.max(this.left, pixel));
