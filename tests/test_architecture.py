@@ -61,7 +61,10 @@ PURE = (
     *(f"gradsight/{name}.py" for name in ("thresholds", "policies")),
     "gradsight_server/figures/*",
     "gradsight_server/diagnosis/*",
-    "gradsight_server/alerts/rules.py",
+    *(
+        f"gradsight_server/alerts/{name}.py"
+        for name in ("clipping", "columns", "life", "rules", "setting", "sliding", "stepping", "texts", "watch")
+    ),
     "gradsight_server/store/rollup.py",
 )
 """Numbers in, numbers out."""

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from sqlalchemy import Connection, ForeignKeyConstraint, Table, text
 
 from gradsight_server.errors import SettingsError
-from gradsight_server.store.models import metadata, outbox, runs, ticks
+from gradsight_server.store.models import metadata, notification_targets, outbox, runs, ticks
 
 MIN_VERSION = 11
 """The first whose documentation promises all that is relied on here; older ones are no longer supported."""
-ON_COORDINATOR = (ticks, outbox)
-"""Queues in the order of their commits, over all runs: they have no place in a run's shard, and as reference tables
-every commit would be written on every node."""
+ON_COORDINATOR = (ticks, outbox, notification_targets)
+"""Queues in the order of their commits, over all runs, and how far they have been read: they have no place in a run's
+shard, and as reference tables every commit would be written on every node."""
 
 Kind = Literal["distributed", "reference", "local"]
 

@@ -21,6 +21,7 @@ from gradsight_server.store.leadership import Leadership
 from gradsight_server.store.models import metadata
 from gradsight_server.store.prepared import execute
 from gradsight_server.store.room import try_to_grow
+from gradsight_server.store.rule_book import RuleBook
 from gradsight_server.store.writer import GroupWriter
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Database:
             self._writing, pending.finish, on_commit=self.on_commit, on_end=self._writer_engine.dispose
         )
         self._closed = threading.Event()
+        self._rule_book = RuleBook()
 
     @property
     def queue_depth(self) -> int:
@@ -140,7 +142,7 @@ class Database:
         self._engine.dispose()
 
     def _writing(self) -> AbstractContextManager[Connection]:
-        return begin(self._writer_engine, writing=True, **{pending.OPTION: pending.Pending()})
+        return begin(self._writer_engine, writing=True, **{pending.OPTION: pending.Pending(self._rule_book)})
 
     def _check_open(self) -> None:
         if self._closed.is_set():

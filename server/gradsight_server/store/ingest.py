@@ -15,9 +15,12 @@ from sqlalchemy import Connection, bindparam, func, select, update
 
 from gradsight import wire
 from gradsight.errors import WireError
+from gradsight_server.alerts.columns import Columns
 from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements
+from gradsight_server.store.alerting import Taken
 from gradsight_server.store.expressions import bound_segment, nonfinite_code, segment_parameters
 from gradsight_server.store.extents import Extent
+from gradsight_server.store.judged import judged_columns
 from gradsight_server.store.models import attempts as attempts_table
 from gradsight_server.store.models import events, nonfinite_shift, runs, steps
 from gradsight_server.store.pending import Change, pending_of
@@ -27,6 +30,8 @@ from gradsight_server.store.sealed import without_sealed
 from gradsight_server.store.summaries import SILENT_AFTER_S
 
 NORM = "grad_norm_before_clip"
+MIN_SILENCE_S = 1.0
+"""No rule takes less for silence."""
 END_KINDS = ("finished", "failed")
 
 Integers = NDArray[np.int64]
@@ -64,25 +69,39 @@ def ingest(
     layer_rank = _layer_ranks(batch)
     layers_needed = layer_ingest.take_in(conn, place, batch, layer_rank)
     counted = _of_rank_0(batch.step, None if batch.rank is UNSET else batch.rank)
-    moved = _write_steps(conn, place, batch, counted, now_s) if batch.step else counters.NOTHING
+    moved, judged = _write_steps(conn, place, batch, counted, now_s) if batch.step else (counters.NOTHING, None)
     _write_metrics(conn, place, batch)
     num_events = _write_events(conn, place, stream, batch, now_s)
-    noted = _note_losses(conn, place, batch)
-    _touch_run(conn, place, batch, now_s)
+    num_lost = _note_losses(conn, place, batch)
+    ends = _touch_run(conn, place, batch, now_s)
+    answer = wire.Answer(
+        accepted_steps=len(batch.step),
+        last_step=_last_step(conn, place),
+        flush_after_s=flush_after_s,
+        layers_needed=layers_needed,
+    )
     if batch.step or batch.layer_step:
         touched = np.concatenate((counted, _of_rank_0(batch.layer_step, layer_rank)))
         extent = _reach(conn, place, touched)
         told = batch.step or batch.layer_step
         change = Change(place.extent, extent, touched, moved, min(told), max(told), now_s)
         pending_of(conn).add(place.key, change)
-    elif place.is_new or num_events or batch.metrics or noted or now_s - place.last_seen_s > SILENT_AFTER_S:
+    elif place.is_new or num_events or batch.metrics or num_lost or now_s - place.last_seen_s > SILENT_AFTER_S:
         pending_of(conn).tell(run_id, "run", now_s=now_s)
-    return wire.Answer(
-        accepted_steps=len(batch.step),
-        last_step=_last_step(conn, place),
-        flush_after_s=flush_after_s,
-        layers_needed=layers_needed,
+    quiet_s = 0.0 if place.last_step_at_s is None or not batch.step else now_s - place.last_step_at_s
+    pending_of(conn).judge(
+        Taken(
+            key=place.key,
+            columns=judged,
+            num_lost=num_lost,
+            ends=ends,
+            is_back=quiet_s > MIN_SILENCE_S,
+            alerted_at_s=place.alerted_at_s,
+            answer=answer,
+            now_s=now_s,
+        )
     )
+    return answer
 
 
 def _layer_ranks(batch: wire.Batch) -> list[int]:
@@ -104,25 +123,28 @@ def _reach(conn: Connection, place: Place, touched: Integers) -> Extent | None:
     return extents.reach(conn, place.key, place.extent, int(touched.min()), int(touched.max()))
 
 
-def _write_steps(conn: Connection, place: Place, batch: wire.Batch, counted: Integers, now_s: float) -> Integers:
-    """How much it moves the counters."""
+def _write_steps(
+    conn: Connection, place: Place, batch: wire.Batch, counted: Integers, now_s: float
+) -> tuple[Integers, Columns]:
+    """How much it moves the counters, and what alert rules look at."""
     ranges = counters.spans(counted)
     is_new = len(counted) == 0 or place.extent is None or counted.min() > place.extent.last_step
     before = counters.NOTHING if is_new else counters.count(conn, place.key, ranges)
-    _upsert_steps(conn, place, batch)
+    judged = _upsert_steps(conn, place, batch)
     times = batch.wall_time_s
     if times is UNSET or None in times:
         for bounds in counters.spans(batch.step):
             _DATE.run(conn, segment_parameters(*place.key, *bounds) | {"now_s": now_s})
-    return counters.count(conn, place.key, ranges) - before
+    return counters.count(conn, place.key, ranges) - before, judged
 
 
-def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> None:
+def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> Columns:
     columns, masks = _without_nonfinite(batch.columns, len(batch.step))
     ranks = repeat(0) if batch.rank is UNSET else batch.rank
     times = repeat(None) if batch.wall_time_s is UNSET else batch.wall_time_s
     rows = list(zip(*map(repeat, place.key), batch.step, ranks, times, *columns.values(), masks, strict=False))
     statements.upsert_steps(conn, tuple(columns), rows)
+    return judged_columns(batch, columns, masks)
 
 
 def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[dict[str, list[Any]], list[int]]:
@@ -172,8 +194,12 @@ def _write_events(conn: Connection, place: Place, stream: str, batch: wire.Batch
     return statements.insert_events(conn, rows) if rows else 0
 
 
-def _note_losses(conn: Connection, place: Place, batch: wire.Batch) -> bool:
-    """Keeps what this process says it lost, and how many rows it counts, as running maxima; whether a loss is news."""
+def _note_losses(conn: Connection, place: Place, batch: wire.Batch) -> int | None:
+    """Keeps what this process says it lost, and how many rows it counts, as running maxima.
+
+    Returns:
+        How many rows the attempt has lost by now, where that is news.
+    """
     rank = str(batch.rank[0] if batch.rank is not UNSET and batch.rank else 0)
     dropped = _raised(place.dropped, rank, batch.dropped)
     following = {} if batch.sequence is None else {rank: batch.sequence + len(batch.step)}
@@ -181,7 +207,9 @@ def _note_losses(conn: Connection, place: Place, batch: wire.Batch) -> bool:
     if dropped != place.dropped or sequences != place.sequences:
         texts = {"lost": msgspec.json.encode(dropped).decode(), "following": msgspec.json.encode(sequences).decode()}
         _NOTE_LOSSES.run(conn, {"of_run": place.run_id, "of_attempt": place.attempt_key, **texts})
-    return dropped != place.dropped
+    if dropped == place.dropped:
+        return None
+    return sum(lost for reasons in dropped.values() for lost in reasons.values())
 
 
 def _raised(known: dict[str, dict[str, int]], owner: str, numbers: dict[str, int]) -> dict[str, dict[str, int]]:
@@ -191,12 +219,15 @@ def _raised(known: dict[str, dict[str, int]], owner: str, numbers: dict[str, int
     return known | {owner: mine | {name: max(value, mine.get(name, 0)) for name, value in numbers.items()}}
 
 
-def _touch_run(conn: Connection, place: Place, batch: wire.Batch, now_s: float) -> None:
+def _touch_run(conn: Connection, place: Place, batch: wire.Batch, now_s: float) -> str | None:
+    """The run's status, where the batch ended it."""
     (_STEPPED if batch.step else _SEEN).run(conn, {"of_run": place.run_id, "now_s": now_s})
     ends = any(event.kind in END_KINDS for event in batch.events)
     if ends or (batch.step and place.status != "running"):
         status = _status(conn, place.run_id)
         conn.execute(update(runs).where(runs.c.run_id == place.run_id).values(status=status))
+        return status if ends else None
+    return None
 
 
 def _status(conn: Connection, run_id: str) -> str:

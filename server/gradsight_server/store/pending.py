@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from gradsight_server.store import counters, pyramid, ticks
+from gradsight_server.store import alert_rows, alerting, counters, pyramid, ticks
+from gradsight_server.store.alert_rows import Message
+from gradsight_server.store.alerting import Taken
 from gradsight_server.store.extents import AttemptKey, Extent
+from gradsight_server.store.rule_book import RuleBook
 from gradsight_server.store.ticks import News
 
 OPTION = "gradsight_pending"
@@ -45,13 +48,26 @@ class _Changes:
 class Pending:
     """The changes of one transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule_book: RuleBook) -> None:
+        self.rule_book = rule_book
+        self._taken: list[Taken] = []
+        self._messages: list[Message] = []
         self._of_attempt: dict[AttemptKey, _Changes] = {}
         self._news: list[News] = []
 
     def tell(self, run_id: str, kind: Literal["run", "deleted"], *, now_s: float) -> None:
         """Notes that a run has changed or is gone; called last, as `add` is."""
         self._news.append(News(run_id, kind, now_s=now_s))
+
+    def judge(self, taken: Taken) -> None:
+        """Has the alert rules look at a batch; called last, as `add` is."""
+        self._taken.append(taken)
+
+    def alert(self, news: News, message: Message | None = None) -> None:
+        """Notes that an alert has changed, and what is to be told of it; called last, as `add` is."""
+        self._news.append(news)
+        if message is not None:
+            self._messages.append(message)
 
     def add(self, key: AttemptKey, change: Change) -> None:
         """Notes what a batch changed; called last, so that a batch which fails leaves nothing here."""
@@ -87,7 +103,9 @@ class Pending:
             for (run_id, stream_key, attempt_key), changes in self._of_attempt.items()
             for first, last in changes.edges
         ]
-        ticks.append(conn, self._news + steps)
+        outcome = alerting.judge(conn, self._taken, self.rule_book)
+        ticks.append(conn, self._news + steps + outcome.news)
+        alert_rows.post(conn, self._messages + outcome.messages)
 
 
 def pending_of(conn: Connection) -> Pending:

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, func, select
 
 from gradsight import wire
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store import keys
 from gradsight_server.store.extents import AttemptKey, Extent
-from gradsight_server.store.models import attempts, extents, layer_sets, runs, streams
+from gradsight_server.store.models import alerts, attempts, extents, layer_sets, runs, streams
 from gradsight_server.store.prepared import Prepared
 
 _LOCK = Prepared(select(runs.c.run_id).where(runs.c.run_id == bindparam("of_run")).with_for_update())
@@ -27,6 +27,9 @@ _FIND = Prepared(
         extents.c.sealed_before,
         layer_sets.c.num_layers,
         layer_sets.c.layers.is_not(None),
+        runs.c.last_step_at_s,
+        select(func.max(alerts.c.updated_at_s)).where(alerts.c.run_id == bindparam("of_run")).scalar_subquery(),
+        streams.c.control,
     )
     .select_from(
         runs.outerjoin(streams, and_(streams.c.run_id == runs.c.run_id, streams.c.stream == bindparam("of_stream")))
@@ -65,6 +68,11 @@ class Place:
     num_layers: int | None
     """Of the batch's set of layers, where the run has it already."""
     has_layer_names: bool
+    last_step_at_s: float | None
+    alerted_at_s: float | None
+    """The newest change of any of the run's alerts."""
+    control: dict[str, Any]
+    """What people at the screen asked of the stream: see control.py."""
 
     @property
     def key(self) -> AttemptKey:
@@ -92,7 +100,8 @@ def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s
     row = _FIND.one(conn, names)
     if row is None:
         raise RunNotFoundError(run_id)
-    status, last_seen_s, stream_key, attempt_key, dropped, sequences, first, last, sealed, num_layers, named = row
+    status, last_seen_s, stream_key, attempt_key, dropped, sequences, first, last, sealed, num_layers, named = row[:11]
+    last_step_at_s, alerted_at_s, control = row[11:]
     is_new = stream_key is None or attempt_key is None
     if stream_key is None:
         stream_key = keys.new_stream(conn, run_id, stream)
@@ -112,6 +121,9 @@ def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s
         layers_id=layers_id,
         num_layers=num_layers,
         has_layer_names=bool(named),
+        last_step_at_s=last_step_at_s,
+        alerted_at_s=alerted_at_s,
+        control=_from_json(control),
     )
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Table
 from gradsight import wire
 from gradsight_server.store.expressions import nonfinite_bits
 from gradsight_server.store.models import (
+    alert_states,
     bucket_blobs,
     buckets,
     events,
@@ -50,6 +51,11 @@ def upsert_extent(conn: Connection, row: tuple[Any, ...]) -> None:
     """Writes (run_id, stream_key, attempt_key, first_step, last_step, sealed_before)."""
     sets = _overwriting("first_step", "last_step", "sealed_before")
     execute(conn, _upsert(_mark(conn), extents, sets), row)
+
+
+def upsert_alert_state(conn: Connection, row: tuple[Any, ...]) -> None:
+    """Writes (run_id, stream_key, state)."""
+    execute(conn, _upsert(_mark(conn), alert_states, _overwriting("state")), row)
 
 
 def upsert_buckets(conn: Connection, rows: Rows) -> None:

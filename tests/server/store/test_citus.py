@@ -46,7 +46,7 @@ def test_every_table_has_a_place_and_all_of_a_run_is_in_one() -> None:
     big = ("runs", "steps", "layer_blocks", "buckets", "bucket_blobs", "metrics", "events", "streams", "attempts")
     assert {places[name] for name in big} == {"distributed"}
     assert places["alert_rules"] == "reference"
-    assert {name for name, kind in places.items() if kind == "local"} == {"ticks", "outbox"}
+    assert {name for name, kind in places.items() if kind == "local"} == {"ticks", "outbox", "notification_targets"}
 
 
 def test_citus_could_enforce_every_key() -> None:
