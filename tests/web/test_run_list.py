@@ -115,9 +115,14 @@ def test_a_long_list_makes_only_the_rows_in_sight_and_reads_on_by_itself(page: P
     last = page.locator("run-row .name", has_text="run-119")
     wait_until(lambda: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)") or last.is_visible())
     assert rows.count() < 50
+    expect(page.locator("connection-status")).to_have_text("Live")
+    wait_until(lambda: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)") or last.is_visible())
     expect(rows.last).to_have_attribute("aria-rowindex", "121")
+    page.reload()
+    expect(rows.first).to_be_visible()
     served.forget_all()
     served.forget_all()
+    expect(page.locator("first-run")).to_be_visible()
 
 
 def test_filters_narrow_the_list_and_stay_in_the_address(page: Page, served: Served) -> None:

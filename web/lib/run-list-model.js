@@ -10,6 +10,7 @@ import { stream } from "./stream.js";
 /** @typedef {import("./run-filter.js").RunFilter} RunFilter */
 
 const PAGE = 100;
+const MOST_AT_ONCE = 500;
 /** A run that has gone quiet says nothing of it: the list is read again. */
 const QUIET_S = 20;
 const ASK_AGAIN_S = 10;
@@ -28,6 +29,8 @@ export class RunListModel extends EventTarget {
   /** @type {string | null} */
   #cursor = null;
   #isReadingMore = false;
+  /** Whether what is here was read with the filter of now. */
+  #isSameFilter = true;
   #numRuns = 0;
   #asked_s = 0;
   #frame = 0;
@@ -71,7 +74,10 @@ export class RunListModel extends EventTarget {
     this.filter = filter;
     this.#sorted = null;
     if (isSameSet && this.isLoaded) this.#changed();
-    else this.read();
+    else {
+      this.#isSameFilter = false;
+      this.read();
+    }
   }
 
   /** From the top. */
@@ -105,12 +111,13 @@ export class RunListModel extends EventTarget {
     /** @type {LiveEvent[]} */
     const heard = (this.#heard = []);
     try {
-      const { items, next_cursor, num_runs } = await getRuns({ ...this.filter, limit: PAGE, cursor }, signal);
-      if (cursor === null) this.#runs.clear();
-      for (const run of items) this.#runs.set(run.id, run);
+      const { runs, next_cursor, num_runs } = await this.#pages(cursor, signal);
+      if (cursor === null) this.#runs = runs;
+      else for (const [id, run] of runs) this.#runs.set(id, run);
       this.#cursor = next_cursor;
       if (num_runs !== null) this.#numRuns = num_runs;
       this.isLoaded = true;
+      this.#isSameFilter = true;
       this.problem = null;
       this.#sorted = null;
       // The answer may be older than what was heard while it was on its way.
@@ -122,6 +129,28 @@ export class RunListModel extends EventTarget {
     }
     this.#isReadingMore = false;
     this.#changed();
+  }
+
+  /**
+   * The next page; from the top, as many as were here before, so that nobody loses their place.
+   * @param {string | null} from
+   * @param {AbortSignal} signal
+   */
+  async #pages(from, signal) {
+    const wanted = from === null && this.#isSameFilter ? Math.max(PAGE, this.#runs.size) : PAGE;
+    /** @type {Map<string, ListedRun>} */
+    const runs = new Map();
+    /** @type {number | null} */
+    let num_runs = null;
+    let cursor = from;
+    do {
+      const limit = Math.min(MOST_AT_ONCE, wanted - runs.size);
+      const answer = await getRuns({ ...this.filter, limit, cursor }, signal);
+      for (const run of answer.items) runs.set(run.id, run);
+      num_runs ??= answer.num_runs;
+      cursor = answer.next_cursor;
+    } while (cursor !== null && runs.size < wanted);
+    return { runs, next_cursor: cursor, num_runs };
   }
 
   /** @param {FromHub} message */
