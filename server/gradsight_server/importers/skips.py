@@ -1,4 +1,7 @@
-"""Logs that count skipped steps rather than name them: each step of such a window as a point of its own."""
+"""Logs that count the skipped steps between two lines rather than name them: each such step as a point of its own.
+
+How often and how closely steps are skipped can only be judged among all steps. Logs without any skip stay as they are.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,10 +16,9 @@ MAX_WINDOW = 10_000
 def between(
     line: int, before: int, step: int, num_skipped: int, *, is_last_skipped: bool = False, stream: str = "main"
 ) -> Iterator[Point]:
-    """The steps after `before` and up to `step`, this one not among them, of a window in which some were skipped.
+    """The steps after `before` and up to `step`, this one not among them.
 
-    Which ones the log does not say, so that they are spread evenly: no streak is made up. Nothing comes of a window
-    without a skipped step.
+    Which of them were skipped the log does not say, so that these are spread evenly: no streak is made up.
 
     Args:
         num_skipped: Of the whole window, `step` itself among them.
@@ -24,8 +26,6 @@ def between(
     """
     num_others = step - before - 1
     left = min(num_skipped - is_last_skipped, num_others)
-    if num_skipped <= 0 or num_others <= 0:
-        return
     skipped = {int((i + 0.5) * num_others / left) for i in range(left)}
     for i in range(num_others) if num_others <= MAX_WINDOW else sorted(skipped)[:MAX_WINDOW]:
         is_skipped = i in skipped

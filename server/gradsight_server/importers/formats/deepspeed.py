@@ -19,7 +19,6 @@ from gradsight_server.importers.printed import NAMES, Printed
 
 MAX_WAITING = 1_000
 """So many overflows without a progress line are given without waiting on."""
-MAX_WINDOW = 10_000
 COPY_S = 1.0
 """Lines without a rank that say the same within so long are of several ranks."""
 
@@ -63,6 +62,7 @@ class _Engine:
     scale: float | None = None
     """For the next step, where it has just been reduced."""
     expected: float | None = None
+    has_skips: bool = False
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
@@ -172,14 +172,15 @@ class _Reader:
         before, step = engine.step, progress.step
         overflows = overflows[: max(num_skipped, 0)]
         guesses = [_guess(overflow, engine, progress, overflows[0]) for overflow in overflows]
-        unknown = [_Overflow(progress.line, None) for _ in range(min(num_skipped, MAX_WINDOW) - len(overflows))]
+        unknown = [_Overflow(progress.line, None) for _ in range(min(num_skipped, skips.MAX_WINDOW) - len(overflows))]
         steps = skips.placed(before, step, guesses + [None] * len(unknown))
         skipped = dict(zip(steps, overflows + unknown, strict=False))
         if skipped and not self._has_said_placing:
             self._has_said_placing = True
             yield _PLACING
-        is_short = step - before <= MAX_WINDOW
-        for at in (range(before + 1, step + 1) if is_short else [*steps, step]) if skipped else [step]:
+        engine.has_skips = engine.has_skips or bool(skipped)
+        is_short = step - before <= skips.MAX_WINDOW
+        for at in (range(before + 1, step + 1) if is_short else [*steps, step]) if engine.has_skips else [step]:
             yield _point(engine, at, skipped.get(at), progress)
         if step > before and engine.time_s is not None and progress.time_s is not None:
             engine.step_s = (progress.time_s - engine.time_s) / (step - before)
@@ -200,7 +201,7 @@ class _Reader:
 
 _PLACING = Meaning(
     "skipped",
-    "skipped=",
+    "skipped",
     remark="The log counts skipped steps without a number of their own; they are placed by their time of day.",
 )
 

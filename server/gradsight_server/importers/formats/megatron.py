@@ -64,7 +64,7 @@ class _Reader:
         """Of the line before."""
         self._interval: int | None = None
         self._first: tuple[Point, int] | None = None
-        self._has_said_total = self._has_said_mean = self._has_said_spread = False
+        self._has_skips = self._has_said_total = self._has_said_mean = self._has_said_spread = False
 
     def iteration(self, at: int, match: re.Match[str]) -> Iterator[Item]:
         step = int(match[1])
@@ -83,11 +83,11 @@ class _Reader:
                 self._interval = distance
         if self._first is not None:
             yield from self.first_line()
-        self._forget_stale(values)
+        self._mark_stale(values)
         self._step = step
         if self._interval is None:
             self._first = point, num_skipped
-        elif num_skipped:
+        elif num_skipped or (self._has_skips and self._interval > 1):
             yield from self._with_skips(point, num_skipped)
         else:
             values.setdefault("skipped", 0.0)
@@ -95,11 +95,10 @@ class _Reader:
                 yield self._mean()
             yield point
 
-    def _forget_stale(self, values: dict[str, float]) -> None:
+    def _mark_stale(self, values: dict[str, float]) -> None:
         """A norm printed once more while the scale falls is that of the step before: this one overflowed."""
         norm, scale = values.get("grad_norm_before_clip"), values.get("loss_scale", 0.0)
         if norm and norm == self._norm and scale < self._scale:
-            del values["grad_norm_before_clip"]
             values["skipped"] = 1.0
         self._norm, self._scale = norm, scale
 
@@ -114,7 +113,9 @@ class _Reader:
         if 0 < num_skipped < window and not self._has_said_spread:
             self._has_said_spread = True
             yield skips.meaning(SKIPPED)
-        yield from skips.between(point.line, max(step - window, 0), step, num_skipped, is_last_skipped=is_skipped)
+        self._has_skips = self._has_skips or num_skipped > 0
+        if self._has_skips:
+            yield from skips.between(point.line, max(step - window, 0), step, num_skipped, is_last_skipped=is_skipped)
         yield point
 
     def _mean(self) -> Meaning:

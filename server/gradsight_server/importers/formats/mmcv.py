@@ -28,12 +28,18 @@ _JSON = re.compile(r'^\{"(?:mode": "train"|lr"|base_lr"|data_time")')
 _FIELD = re.compile(r'(?<![\w.])"?([\w.]+)"?: +"?([-\d.e+]+|nan|inf|NaN|-?Infinity)')
 _CLIP = re.compile(r"(?:grad_clip|clip_grad)\W{0,4}=?\W{0,4}(?:dict\()?[^)]{0,80}?\bmax_norm\W{0,4}[=:]\s*([\d.e+-]+)")
 _NO_CLIP = re.compile(r"\b(?:grad_clip|clip_grad) ?= ?None")
+_LOGGER = re.compile(r" - (\w+) - INFO - (?:Epoch|Iter)")
 _BEGIN = re.compile(r"Environment info:|System environment:|\"env_info\"")
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     reader = _Reader()
+    logger = ""
     for at, line in lines:
+        if (found := _LOGGER.search(line)) is not None and found[1] != logger:
+            if logger:
+                yield Restart(at, f"{found[1]} writes, after {logger}")
+            logger = found[1]
         if (match := _EPOCH.search(line)) is not None:
             is_engine, epoch, i, num, rest = match.groups()
             step = (int(epoch) - 1) * int(num) + int(i)
