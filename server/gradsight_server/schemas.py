@@ -247,6 +247,8 @@ class SeriesAnswer(Shape):
 
 class RunSeries(SeriesAnswer):
     run_id: str
+    wall_time_s: Values
+    """When the first step of each point was made, in UTC seconds; null where nobody said."""
 
 
 class ComparedSeries(Shape):

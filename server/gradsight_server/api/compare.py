@@ -37,4 +37,7 @@ def get_compared_series(
             last_step=last_step,
             points=points,
         )
-    return Json({"items": [{"run_id": run_id, **series_answer(one)} for run_id, one in found.items()]})
+    items = [
+        {"run_id": run_id, **series_answer(one.series), "wall_time_s": one.wall_time_s} for run_id, one in found.items()
+    ]
+    return Json({"items": items})
