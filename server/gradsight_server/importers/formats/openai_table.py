@@ -1,7 +1,8 @@
 """Tables of OpenAI's logger, as guided-diffusion and baselines print: `| grad_norm | 82.3 |`, block by block.
 
 Numbers have three significant digits, steps too; those that are logged as means are over the steps since the block
-before. `lg_loss_scale` is the logarithm of the loss scale to base 2. (Their progress.csv has all digits.)
+before. `lg_loss_scale` is the logarithm of the loss scale to base 2. A step with an overflow is said to be skipped
+before the block. (Their progress.csv has all digits.)
 """
 
 import math
@@ -14,6 +15,7 @@ from gradsight_server.importers.names import column_of
 from gradsight_server.importers.numbers import number
 
 DIGITS = 3
+_FOUND_NAN = re.compile(r"Found NaN, decreased lg_loss_scale to ([-\d.e]+)")
 _ROW = re.compile(r"^\| *(\S[^|]*?) *\| *([^|\s]+) *\|\s*$")
 
 
@@ -31,6 +33,12 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
                 begin = at
             if (value := number(match[2])) is not None:
                 rows[match[1]] = value
+        elif (found := _FOUND_NAN.search(line)) is not None:
+            yield from _block(begin, rows)
+            rows = {}
+            after = 2.0 ** (number(found[1]) or 0.0)
+            scales = {"loss_scale": 2 * after, "loss_scale_after": after}
+            yield Point(at, None, {"skipped": 1.0, **scales}, skip_reason="overflow")
         elif line.startswith("Logging to "):
             if has_said:
                 yield Restart(at, "another launch says where it logs to")
@@ -77,5 +85,5 @@ FORMAT = LineFormat(
     pattern=re.compile(r"^\| *[\w/]*(?:grad_norm|loss|step)\w* +\| *[-\w.+]+ *\|"),
     read=read,
     weight=0.5,  # other tools' tables look alike, whose formats know more
-    also=re.compile(r"^\||^-{6}|^Logging to "),
+    also=re.compile(r"^\||^-{6}|^Logging to |^Found NaN, "),
 )

@@ -34,6 +34,12 @@ def test_a_block_is_a_point() -> None:
     assert got.points[1].values["loss_scale"] == 8.0
 
 
+def test_an_overflow_is_a_skipped_step() -> None:
+    got = read(FORMAT, "Found NaN, decreased lg_loss_scale to 3.0\n" + LOG.strip("\n"))
+    assert got.points[0].values == {"skipped": 1.0, "loss_scale": 16.0, "loss_scale_after": 8.0}
+    assert got.steps == [None, 12300, 12300]
+
+
 def test_that_numbers_are_rounded_is_said() -> None:
     meanings = read(FORMAT, LOG).meanings
     assert meanings["step"].significant_digits == 3

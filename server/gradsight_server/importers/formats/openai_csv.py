@@ -1,0 +1,44 @@
+"""progress.csv of improved- and guided-diffusion and their kin: a table with `lg_loss_scale`, a logarithm to base 2.
+
+All numbers are means over the steps since the row before; gradients are unscaled before their norm is taken.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gradsight_server.importers.format import FileFormat, Options
+from gradsight_server.importers.formats import csv_table
+from gradsight_server.importers.items import Item, Point
+from gradsight_server.importers.means import Means
+from gradsight_server.importers.opening import decoded
+
+LOGARITHM = "lg_loss_scale"
+MAX_LOGARITHM = 1023.0
+
+
+def recognise(path: Path, head: bytes) -> bool:
+    """Names that only these have, in the first line of a table."""
+    names = {name.strip().strip('"') for name in decoded(head[: 2**14]).partition("\n")[0].split(",")}
+    is_theirs = {"step", "samples"} <= names and not names.isdisjoint({LOGARITHM, "loss_q0", "param_norm"})
+    return is_theirs and csv_table.recognise(path, head)
+
+
+def read(path: Path, options: Options) -> Iterator[Item]:
+    means = Means({"loss": "loss", "grad_norm_before_clip": "grad_norm"})
+    for item in csv_table.read(path, options):
+        if isinstance(item, Point):
+            logarithm = item.metrics.pop(LOGARITHM, None)
+            if logarithm is not None:
+                item.values["loss_scale"] = 2.0 ** min(logarithm, MAX_LOGARITHM)
+            if not means.is_said:
+                yield from means.seen(item.step)
+        yield item
+
+
+FORMAT = FileFormat(
+    name="openai_csv",
+    title="OpenAI diffusion progress.csv",
+    source="improved-diffusion and guided-diffusion, logger.py: CSVOutputFormat.writekvs, and fp16_util.py (2021)",
+    recognise=recognise,
+    read=read,
+)
