@@ -63,7 +63,18 @@ PURE = (
     "gradsight_server/diagnosis/*",
     *(
         f"gradsight_server/alerts/{name}.py"
-        for name in ("clipping", "columns", "life", "rules", "setting", "sliding", "stepping", "texts", "watch")
+        for name in (
+            "clipping",
+            "columns",
+            "life",
+            "rules",
+            "setting",
+            "silence",
+            "sliding",
+            "stepping",
+            "texts",
+            "watch",
+        )
     ),
     "gradsight_server/store/rollup.py",
 )

@@ -104,11 +104,12 @@ class State(Struct, array_like=True):
     scales: list[tuple[int, float]] = []
     """(row, scale) from which on it held: at the beginning of the window and wherever it changed since."""
     odd: list[Mark] = []
-    """Recent steps whose norm or loss was not finite."""
+    """Recent steps whose norm was not finite, beyond loss scaling's routine."""
     odd_losses: list[Mark] = []
     skips: list[int] = []
     """Rows of recent skips."""
     odd_streak_from: Mark | None = None
+    """Where norms or losses that were not finite began, without a break since."""
     num_odd_in_a_row: int = 0
     skip_streak_from: int = 0
     num_skips_in_a_row: int = 0

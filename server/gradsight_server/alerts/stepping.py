@@ -51,7 +51,7 @@ class Stepping:
             is_routine = self._searches(before or after, after, overflowed, reason) and not loss_is_odd
             says_nothing = is_neutral or is_routine or (norm is None and _at(columns.loss, i) is None)
             mark = Mark(row, step, _at(columns.first_layer, i))
-            self._odd(mark, (norm_is_odd and not is_routine) or loss_is_odd, loss_is_odd, says_nothing)
+            self._odd(mark, norm_is_odd and not is_routine, loss_is_odd, says_nothing)
             self._skips(row, step, is_skipped and not is_routine, is_neutral or (is_skipped and is_routine))
             self._scale(row, step, after)
             if border is not None and level is not None:
@@ -82,20 +82,21 @@ class Stepping:
         search.is_on = search.num_below < most
         return search.is_on
 
-    def _odd(self, mark: Mark, is_odd: bool, loss_is_odd: bool, says_nothing: bool) -> None:
+    def _odd(self, mark: Mark, norm_is_odd: bool, loss_is_odd: bool, says_nothing: bool) -> None:
         """Norms and losses that are not finite."""
         state = self._state
-        if is_odd:
+        if norm_is_odd or loss_is_odd:
             if not state.num_odd_in_a_row:
                 state.odd_streak_from = mark
             state.num_odd_in_a_row += 1
-            state.odd.append(mark)
         elif not says_nothing:
             state.num_odd_in_a_row = 0
+        if norm_is_odd:
+            state.odd.append(mark)
         if loss_is_odd:
             state.odd_losses.append(mark)
-        self._dead(mark, is_odd)
-        self._burst("nonfinite_burst", state.odd, mark, is_odd)
+        self._dead(mark, norm_is_odd or loss_is_odd)
+        self._burst("nonfinite_burst", state.odd, mark, norm_is_odd)
         self._burst("loss_nonfinite", state.odd_losses, mark, loss_is_odd)
 
     def _dead(self, mark: Mark, is_odd: bool) -> None:

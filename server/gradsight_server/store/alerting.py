@@ -32,7 +32,6 @@ ANSWERED_S = 60.0
 """So long after its change an alert is in the answers to batches."""
 
 _logger = logging.getLogger(__name__)
-_failures: set[str] = set()
 
 _LOAD = Prepared(
     select(runs.c.project, streams.c.record, alert_states.c.state)
@@ -110,8 +109,8 @@ def _guarded(conn: Connection, key: AttemptKey, taken: Sequence[Taken], rule_boo
     try:
         watch, closed = _watched(conn, key, taken, rule_book, project, record, kept)
     except Exception as error:
-        if repr(error) not in _failures:
-            _failures.add(repr(error))
+        if repr(error) not in rule_book.failures:
+            rule_book.failures.add(repr(error))
             _logger.exception("the alert rules failed on run %s", key[0])
         last = max((item.columns.step[-1] for item in taken if item.columns), default=-1)
         return _keep(conn, key, State(key[2], last_step=last))

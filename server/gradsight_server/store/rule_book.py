@@ -24,6 +24,8 @@ class RuleBook:
         self._changes: dict[Scope, dict[Kind, Change]] = {}
         self._rules: dict[tuple[Scope, ...], dict[Kind, Rule]] = {}
         self._until_s = 0.0
+        self.failures: set[str] = set()
+        """What has gone wrong in rules and is in the log already."""
 
     def rules(self, conn: Connection, project: str, run_id: str) -> Mapping[Kind, Rule]:
         """What is in force for a run."""

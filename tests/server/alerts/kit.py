@@ -68,7 +68,7 @@ class Stream:
         return [alert["kind"] for alert in self.alerts.values() if alert["is_open"]]
 
 
-def columns_of(step: Sequence[int], norms: list[float | None] | None = None, **columns: Any) -> Columns:
+def columns_of(step: Sequence[int], norms: Sequence[float | None] | None = None, **columns: Any) -> Columns:
     """Columns as the store hands them over."""
     losses = columns.pop("loss", None)
     found = Columns(step=list(step), **columns)

@@ -173,6 +173,14 @@ def test_steps_that_the_user_skips_or_that_have_no_gradient_are_no_streak() -> N
 # The other rules
 
 
+def test_a_loss_alone_that_is_not_finite_is_told_of_as_such() -> None:
+    stream = Stream(FP32)
+    stream.send(loss=[1.0, NAN, INF, NAN])
+    assert stream.told == [Told("loss_nonfinite", "opened", 3)]
+    stream.send(loss=[NAN] * 18)
+    assert stream.open == ["dead_run"]
+
+
 def test_skips_whose_norm_nobody_recorded_are_a_streak() -> None:
     stream = Stream(FP32)
     stream.send([1.0] * 10 + [None] * 5, skipped=[False] * 10 + [True] * 5)
