@@ -1,24 +1,26 @@
 """What a step costs with the hook, as a ratio to PyTorch's plain recipe, both alternating in one process.
 
-    python benchmarks/hook.py [--pairs 15] [--sizes 5M 50M] [--device cpu] [--quick]
+    python benchmarks/hook.py [--sizes 5M 50M] [--precisions fp16 fp32] [--pairs 15] [--device cpu] [--full]
 
 Plain: `unscale_`, `clip_grad_norm_`, `optimizer.step`, `scaler.update` (fp32: without the scaler). Ours: `Monitor.step`
 with per-layer norms every step, streaming to a real server in a process of its own. Beside it, what people do for
 per-layer norms: a `.norm().item()` loop, TensorBoard scalars, and W&B's `watch` offline (those that are installed).
-Gradients are given, so forward and backward are in neither. Prints a table and, last, one JSON line.
+Gradients are given, so forward and backward are in neither. Those others run with fused AdamW; `--full` runs everything
+with every optimizer, at 200 M parameters too (12 GB of memory, most of an hour). A table and, last, one JSON line.
 """
 
 import argparse
+import functools
 import importlib.util
+import itertools
 import json
-import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -38,6 +40,9 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], Optimizer]] = {
     "foreach AdamW": lambda parameters: AdamW(parameters, lr=1e-4, foreach=True),
 }
 EachStep = Callable[[list[Tensor]], None]
+Beside = Callable[["Loop", Path], AbstractContextManager[EachStep]]
+"""Sets up what a loop without the hook does for its norms each step, and ends it."""
+NUM_WARM_UP = 3
 SCALE = 65536.0
 CLIP = 1.0
 
@@ -100,9 +105,7 @@ class Loop:
             parameter.grad.copy_(grad)
 
 
-def plain(
-    loop: Loop, precision: str, device: str, each: Callable[[list[Tensor]], None] | None = None
-) -> Callable[[], None]:
+def plain(loop: Loop, precision: str, device: str, each: EachStep | None = None) -> Callable[[], None]:
     scaler = torch.amp.GradScaler(device, init_scale=SCALE, enabled=precision == "fp16")
     scaler.scale(torch.ones((), device=device))
 
@@ -117,7 +120,7 @@ def plain(
     return step
 
 
-def ours(loop: Loop, precision: Any, run: gradsight.Run, *, fused: bool | None) -> Callable[[], None]:
+def ours(loop: Loop, *, precision: Any, run: gradsight.Run, fused: bool | None) -> Callable[[], None]:
     monitor = gradsight.Monitor(loop.named, loop.optimizer, run=run, precision=precision, clip=CLIP, fused=fused)
     if monitor.scaler is not None:
         monitor.scaler.scale(torch.ones((), device=loop.parameters[0].device))
@@ -128,23 +131,54 @@ def void(_: object) -> None:
     """For lambdas that give nothing."""
 
 
-def item_loop(grads: list[Tensor]) -> None:
-    for grad in grads:
-        grad.norm().item()
+@contextmanager
+def item_loop(loop: Loop, folder: Path) -> Iterator[EachStep]:
+    def each(grads: list[Tensor]) -> None:
+        for grad in grads:
+            grad.norm().item()
+
+    yield each
 
 
-def tensorboard(folder: Path) -> EachStep:
+@contextmanager
+def tensorboard(loop: Loop, folder: Path) -> Iterator[EachStep]:
     from torch.utils.tensorboard import SummaryWriter  # late: the extra may be missing
 
-    writer = SummaryWriter(str(folder / "tensorboard"))
-    steps = iter(range(10**9))
+    writer, steps = SummaryWriter(str(folder / "tensorboard")), itertools.count()
 
-    def log(grads: list[Tensor]) -> None:
+    def each(grads: list[Tensor]) -> None:
         step = next(steps)
-        for index, grad in enumerate(grads):
-            writer.add_scalar(f"norm/{index}", grad.norm().item(), step)
+        for (name, _), grad in zip(loop.named, grads, strict=True):
+            writer.add_scalar(f"norm/{name}", grad.norm().item(), step)
 
-    return log
+    yield each
+    writer.close()
+
+
+@contextmanager
+def wandb_watch(loop: Loop, folder: Path) -> Iterator[EachStep]:
+    """`wandb.watch` works in hooks on the backward: here one that brings the given gradients to a copy of the model."""
+    import wandb  # type: ignore[import-not-found, unused-ignore]  # late: it may be missing
+
+    run = wandb.init(project="bench", mode="offline", dir=str(folder), settings=wandb.Settings(silent=True))
+    watched = nn.ParameterList([nn.Parameter(parameter.detach()) for parameter in loop.parameters])
+    run.watch(watched, log="gradients", log_freq=1)
+
+    def each(grads: list[Tensor]) -> None:
+        torch.autograd.backward(list(watched), grads)
+        run.log({})
+        watched.zero_grad()
+
+    yield each
+    run.finish()
+
+
+BESIDE: dict[str, tuple[str | None, Beside, int]] = {
+    "plain + .norm().item() loop": (None, item_loop, 1000),
+    "plain + TensorBoard scalars": ("tensorboard", tensorboard, 1000),
+    "plain + W&B offline watch": ("wandb", wandb_watch, 5),
+}
+"""Name → (the package it needs, how it works, at most so many pairs)."""
 
 
 def timed(step: Callable[[], None], loop: Loop, device: str) -> float:
@@ -159,20 +193,20 @@ def timed(step: Callable[[], None], loop: Loop, device: str) -> float:
 
 
 def compare(
-    contender: str, size: str, optimizer: str, precision: str, options: Any, make: Callable[[Loop], Any]
-) -> Figure:
-    """Medians of alternating pairs; the ratio is the median of the pairs' ratios."""
+    size: str, optimizer: str, precision: str, options: Any, num_pairs: int, make: Callable[[Loop], Any]
+) -> Any:
+    """(ms, ms, ratio): medians of alternating pairs; the ratio is the median of the pairs' ratios."""
     base = Loop(size, optimizer, precision, options.device)
     rival = Loop(size, optimizer, precision, options.device)
     plain_step, rival_step = plain(base, precision, options.device), make(rival)
     pairs = []
-    for index in range(options.pairs + 3):
+    for index in range(num_pairs + NUM_WARM_UP):
         first, second = timed(plain_step, base, options.device), timed(rival_step, rival, options.device)
-        if index >= 3:  # warm-up
+        if index >= NUM_WARM_UP:
             pairs.append((first, second))
     medians = [statistics.median(values) * 1e3 for values in zip(*pairs, strict=True)]
     ratio = statistics.median(second / first for first, second in pairs)
-    return Figure(contender, optimizer, precision, size, round(medians[0], 3), round(medians[1], 3), round(ratio, 3))
+    return round(medians[0], 3), round(medians[1], 3), round(ratio, 3)
 
 
 def own_cost_us(num_layers: int, num_steps: int, clip: Any) -> float:
@@ -204,49 +238,56 @@ def own_cost_us(num_layers: int, num_steps: int, clip: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a step costs with the hook.")
     parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["5M", "50M"])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, help="default: 5M 50M; with --full all")
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "fp16"], default=["fp16", "fp32"])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--full", action="store_true", help="all sizes, and all that others do with every optimizer")
     options = parser.parse_args()
+    sizes = options.sizes or (list(SIZES) if options.full else ["5M", "50M"])
+    missing = [name for name, (package, _, _) in BESIDE.items() if package and not importlib.util.find_spec(package)]
+    for name in missing:
+        print(f"{name}: not installed")
     figures = []
     with tempfile.TemporaryDirectory() as temporary, server(Path(temporary)) as address:
-        folder = Path(temporary)
-        os.environ["WANDB_MODE"] = "offline"
-        for size in options.sizes:
-            for precision in options.precisions:
-                for optimizer in OPTIMIZERS:
-                    for figure in contenders(size, precision, optimizer, options, address, folder):
-                        figures.append(figure)
-                        print(
-                            f"{figure.size:>5} {figure.precision} {figure.optimizer:14} {figure.contender:28} "
-                            f"plain {figure.plain_ms:8.2f} ms  {figure.ours_ms:8.2f} ms  ÷ {figure.ratio:.3f}",
-                            flush=True,
-                        )
+        for size, precision, optimizer in itertools.product(sizes, options.precisions, OPTIMIZERS):
+            for figure in contenders(size, precision, optimizer, options, address, Path(temporary)):
+                figures.append(figure)
+                print(
+                    f"{figure.size:>5} {figure.precision} {figure.optimizer:14} {figure.contender:28} "
+                    f"plain {figure.plain_ms:8.2f} ms  {figure.ours_ms:8.2f} ms  ÷ {figure.ratio:.3f}",
+                    flush=True,
+                )
     costs = {"global_norm(1.0)": CLIP, "zscore()": gradsight.ZScore(), "percentile()": gradsight.Percentile()}
     own = {name: round(own_cost_us(150, 400, clip), 1) for name, clip in costs.items()}
     for name, cost in own.items():
         print(f"own time beside the bare operations, 150 layers, cold caches, {name}: {cost} µs a step")
-    print(json.dumps({"benchmark": "hook", "figures": [asdict(figure) for figure in figures], "own_us": own}))
+    result = {"benchmark": "hook", "figures": [asdict(figure) for figure in figures], "own_us": own}
+    print(json.dumps({**result, "not_installed": missing}))
 
 
 def contenders(size: str, precision: str, optimizer: str, options: Any, address: str, folder: Path) -> Iterator[Figure]:
     """Each contender in turn, against its own plain loop."""
-    for name, fused in {"gradsight": None, "gradsight, fused=False": False}.items():
+
+    def against_plain(name: str, num_pairs: int, make: Callable[[Loop], Any]) -> Figure:
+        return Figure(name, optimizer, precision, size, *compare(size, optimizer, precision, options, num_pairs, make))
+
+    hooks = {"gradsight": None, "gradsight, fused=False": False}
+    if "fused" not in optimizer:
+        del hooks["gradsight, fused=False"]  # the same
+    for name, fused in hooks.items():
         with gradsight.Run("bench", f"{size} {precision}", server=address, spool_dir=folder, quiet=True) as run:
+            make = functools.partial(ours, precision=precision, run=run, fused=fused)
+            yield against_plain(name, options.pairs, make)
+    if not options.full and optimizer != next(iter(OPTIMIZERS)):
+        return
+    for name, (package, beside, most_pairs) in BESIDE.items():
+        if package is None or importlib.util.find_spec(package):
+            with ExitStack() as stack:
 
-            def with_hook(loop: Loop, run: gradsight.Run = run, fused: bool | None = fused) -> Callable[[], None]:
-                return ours(loop, precision, run, fused=fused)
+                def with_extra(loop: Loop, beside: Beside = beside, stack: ExitStack = stack) -> Callable[[], None]:
+                    return plain(loop, precision, options.device, stack.enter_context(beside(loop, folder)))
 
-            yield compare(name, size, optimizer, precision, options, with_hook)
-    beside: dict[str, EachStep] = {"plain + .norm().item() loop": item_loop}
-    if importlib.util.find_spec("tensorboard"):
-        beside["plain + TensorBoard scalars"] = tensorboard(folder)
-    for name, each in beside.items():
-
-        def with_extra(loop: Loop, each: EachStep = each) -> Callable[[], None]:
-            return plain(loop, precision, options.device, each)
-
-        yield compare(name, size, optimizer, precision, options, with_extra)
+                yield against_plain(name, min(options.pairs, most_pairs), with_extra)
 
 
 if __name__ == "__main__":
