@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
+from gradsight_server.alerts.courier import Courier
+from gradsight_server.alerts.notify import targets_of
 from gradsight_server.api import (
     compare,
     diagnosis,
@@ -28,7 +30,7 @@ from gradsight_server.api import (
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.auth import Door, Token
-from gradsight_server.background import Background, chores
+from gradsight_server.background import Background, chores, prompt_chores
 from gradsight_server.hosts import Hosts
 from gradsight_server.judging import VerdictKeeper
 from gradsight_server.live import LiveHub
@@ -65,6 +67,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.settings = settings
     app.state.database = database
     app.state.token = Token(settings.secret) if settings.secret else None
+    app.state.targets = targets_of(settings.notifications)
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
     for room in (runs, ingest, series, compare, distribution, figures, diagnosis, export, live, server):
@@ -90,10 +93,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.figure_cache = FigureCache()
     app.state.diagnosis_cache = FigureCache()
     app.state.verdicts = verdicts = VerdictKeeper(database)
-    app.state.background = background = Background(database, chores(database, app.state.settings))
+    settings: Settings = app.state.settings
+    app.state.courier = courier = Courier(database, app.state.targets, public_url=settings.address)
+    prompt = prompt_chores(database, courier)
+    app.state.background = background = Background(database, chores(database, settings), prompt)
     try:
         await hub.start()
         await asyncio.to_thread(verdicts.start)
+        await asyncio.to_thread(courier.start)
         background.start()
         app.state.meters.watch(
             queue_depth=lambda: database.queue_depth,
@@ -107,6 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await hub.close()
         await asyncio.to_thread(verdicts.close)
         await asyncio.to_thread(background.close)
+        await asyncio.to_thread(courier.close)
         await asyncio.to_thread(database.close)
 
 

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from gradsight_server.alerts.courier import Courier
 from gradsight_server.errors import DatabaseClosedError
 from gradsight_server.settings import Settings
-from gradsight_server.store import deletion, retention, sparklines, ticks
+from gradsight_server.store import deletion, outbox, retention, silence, sparklines, ticks
 from gradsight_server.store.database import Database
 
 ROUND_S = 0.5
 """How often the leader looks what is due, and the others whether it is still there."""
+PROMPT_ROUND_S = 0.2
+"""The same for what cannot wait until a large run has been deleted."""
 TIMEOUT_S = 600.0
 
 _logger = logging.getLogger(__name__)
@@ -38,23 +41,41 @@ def chores(database: Database, settings: Settings) -> list[Chore]:
     return [
         Chore("deleting runs", 1.0, lambda: deletion.sweep(database)),
         Chore("drawing sparklines", 2.0, lambda: sparklines.refresh(database, now_s=time.time())),
-        Chore("pruning ticks", 60.0, lambda: _prune(database)),
+        Chore("pruning ticks and messages", 60.0, lambda: _prune(database)),
         Chore("removing raw steps", 600.0, lambda: retention.sweep(database, keep, now_s=time.time())),
+    ]
+
+
+def prompt_chores(database: Database, courier: Courier) -> list[Chore]:
+    """What must not wait for the others."""
+    started_at_s = time.time()
+    return [
+        Chore("sending messages", 0.0, courier.pump),
+        Chore(
+            "looking for silent runs",
+            2.0,
+            lambda: silence.sweep(database, now_s=time.time(), started_at_s=started_at_s),
+        ),
     ]
 
 
 def _prune(database: Database) -> None:
     database.write(lambda conn: ticks.prune(conn, now_s=time.time())).result(TIMEOUT_S)
+    database.write(lambda conn: outbox.prune(conn, now_s=time.time())).result(TIMEOUT_S)
 
 
 class Background:
-    """One thread that does the chores while this process leads."""
+    """Does the chores while this process leads: in one thread what takes its time, in another what must be prompt."""
 
-    def __init__(self, database: Database, chores: Sequence[Chore]) -> None:
+    def __init__(self, database: Database, chores: Sequence[Chore], prompt: Sequence[Chore] = ()) -> None:
         self._leadership = database.leadership()
         self._chores = chores
+        self._prompt = prompt
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gradsight-background", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, name="gradsight-background", daemon=True),
+            threading.Thread(target=self._run_prompt, name="gradsight-prompt", daemon=True),
+        ]
         self._is_leader = False
 
     @property
@@ -63,22 +84,30 @@ class Background:
         return self._is_leader
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self, *, deadline_s: float = 10.0) -> None:
         """Ends once the piece at hand is done, as far as the deadline allows. Later calls do nothing."""
         self._ending.set()
-        if self._thread.is_alive():
-            self._thread.join(deadline_s)
+        until_s = time.monotonic() + deadline_s
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, until_s - time.monotonic()))
 
     def _run(self) -> None:
         while not self._ending.is_set():
             self._is_leader = self._hold()
             if self._is_leader:
-                self._do_what_is_due()
+                self._do_what_is_due(self._chores)
             self._ending.wait(ROUND_S)
         self._is_leader = False
         self._leadership.give_up()
+
+    def _run_prompt(self) -> None:
+        while not self._ending.wait(PROMPT_ROUND_S):
+            if self._is_leader:
+                self._do_what_is_due(self._prompt)
 
     def _hold(self) -> bool:
         try:
@@ -87,8 +116,8 @@ class Background:
             _logger.warning("could not ask whether this server leads", exc_info=True)
             return False
 
-    def _do_what_is_due(self) -> None:
-        for chore in self._chores:
+    def _do_what_is_due(self, chores: Sequence[Chore]) -> None:
+        for chore in chores:
             if self._ending.is_set() or chore.due_at_s > time.monotonic():
                 continue
             try:

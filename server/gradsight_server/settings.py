@@ -1,15 +1,33 @@
 """What a server can be told: environment variables `GRADSIGHT_…`, over which the command line's options go."""
 
 import ipaddress
+import json
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gradsight_server.errors import SettingsError
 
 MIB = 2**20
+SECRETS = ("token", "notifications")
+
+
+class NotificationTarget(BaseModel):
+    """Where alerts are told to, and which."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: SecretStr
+    """As Apprise has it: `slack://…`, `mailto://…`, `json://host/path`."""
+    name: Annotated[str | None, Field(min_length=1, max_length=64)] = None
+    """What people see of it; the service's where left out."""
+    project: Annotated[str, Field(min_length=1, max_length=256)] = "*"
+    """A pattern as for file names: `lm-*`."""
+    severity: Literal["info", "warning", "critical"] = "warning"
+    """Told are alerts of this severity, and worse ones."""
 
 
 class Settings(BaseSettings):
@@ -36,6 +54,12 @@ class Settings(BaseSettings):
     keep_raw_steps: Annotated[int | None, Field(ge=1)] = None
     """Of each attempt at a stream so many of the newest raw steps are kept (2,048 always are); None keeps all."""
 
+    notifications: Annotated[tuple[NotificationTarget, ...], NoDecode] = ()
+    """Where alerts are told to: URLs as Apprise has them, parted by spaces; or a JSON list of them and of
+    `{"url": …, "name": …, "project": "lm-*", "severity": "critical"}`; or `@` and the path of a file with either."""
+    public_url: str | None = None
+    """What people reach this server by, for links in messages: `https://gradsight.example.org`."""
+
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * MIB
     """Largest request body, as sent."""
     max_decoded_bytes: Annotated[int, Field(ge=1)] = 32 * MIB
@@ -46,6 +70,29 @@ class Settings(BaseSettings):
     def _split_hosts(cls, value: object) -> object:
         names = value.split(",") if isinstance(value, str) else value
         return tuple(name.strip() for name in names if name.strip()) if isinstance(names, list | tuple) else names
+
+    @field_validator("notifications", mode="before")
+    @classmethod
+    def _read_notifications(cls, value: object) -> object:
+        if isinstance(value, str):
+            text = value.strip()
+            if text.startswith("@"):
+                try:
+                    text = Path(text[1:]).expanduser().read_text(encoding="utf-8").strip()
+                except OSError as error:
+                    raise ValueError(f"the file cannot be read ({error.strerror})") from None
+            value = json.loads(text) if text.startswith("[") else text.split()
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple({"url": item} if isinstance(item, str) else item for item in value)
+
+    @field_validator("public_url", mode="after")
+    @classmethod
+    def _check_public_url(cls, value: str | None) -> str | None:
+        text = (value or "").strip().rstrip("/")
+        if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+            raise ValueError("it must begin with http:// or https:// and name a host")
+        return text or None
 
     @field_validator("token", mode="after")
     @classmethod
@@ -62,6 +109,13 @@ class Settings(BaseSettings):
     def shown_db(self) -> str:
         """The database's URL without the password in it."""
         return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", self.db_url)
+
+    @property
+    def address(self) -> str | None:
+        """What links in messages begin with; None where nobody can know it."""
+        if self.public_url is not None or self.port == 0 or not self.is_loopback:
+            return self.public_url
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
     def secret(self) -> str | None:
@@ -103,5 +157,5 @@ def load_settings(**options: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        shown = "" if name == "token" else f", got {first['input']!r}"
+        shown = "" if str(first["loc"][0]) in SECRETS else f", got {first['input']!r}"
         raise SettingsError(f"{name}: {first['msg']}{shown}.") from None
