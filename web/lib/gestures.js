@@ -43,6 +43,8 @@ export function listenForGestures(element, gestures, signal) {
 
   const lift = (/** @type {PointerEvent} */ event) => {
     const both = [...fingers.values()];
+    const lifted = fingers.get(event.pointerId);
+    if (lifted) lifted.x = place(event).x;
     fingers.delete(event.pointerId);
     if (both.length === 2) {
       const [a, b] = both.sort((one, other) => one.from.x - other.from.x);

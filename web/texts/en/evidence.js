@@ -5,6 +5,7 @@ export default {
   "evidence.num_judged.note": "the newest finite ones, without warm-up",
   "evidence.num_finite": "Finite norms",
   "evidence.num_finite.note": "among the steps looked at",
+  "evidence.before_step": "Fell before step",
   "evidence.num_steps": "Steps",
   "evidence.run_dead.num_steps": "Steps since",
   "evidence.nonfinite_steps.num_steps": "Steps not finite",
