@@ -128,6 +128,22 @@ class Run:
         """Where to look at this run."""
         return f"{self.server}/runs/{self.id}"
 
+    def show(self, height: int = 720) -> None:
+        """Put this run's page into a notebook, live, `height` pixels high.
+
+        Raises:
+            ConfigurationError: there is no IPython here, so no notebook to show it in.
+        """
+        if isinstance(height, bool) or not isinstance(height, int) or height < 1:
+            raise ConfigurationError(f"height must be a number of pixels from 1 on, got {height!r}.")
+        try:
+            from IPython.display import IFrame, display  # late: training needs none of it
+        except ImportError:
+            raise ConfigurationError(
+                f"show() needs a notebook, and there is no IPython here: open {self.url} in a browser."
+            ) from None
+        display(IFrame(self.url, width="100%", height=height))
+
     @property
     def is_recording(self) -> bool:
         """Whether anything is recorded: not when disabled, nor on ranks that do not send."""

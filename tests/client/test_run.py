@@ -312,3 +312,32 @@ def test_a_forked_child_that_logs_has_a_spool_of_its_own(tmp_path: Path) -> None
     events, steps = events_and_steps(tmp_path)
     assert events == ["finished"]
     assert sorted(steps) == [*range(10), *range(100, 110)]
+
+
+def test_show_puts_the_page_into_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of IPython only these two names are used; the stand-in writes down what they are given."""
+    (tmp_path / "IPython").mkdir()
+    (tmp_path / "IPython" / "__init__.py").touch()
+    (tmp_path / "IPython" / "display.py").write_text(
+        "shown = []\n\ndef IFrame(src, width, height):\n    return src, width, height\n\ndisplay = shown.append\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    monkeypatch.delitem(sys.modules, "IPython.display", raising=False)
+    run = gradsight.Run(mode="disabled", server="http://127.0.0.1:8420")
+    run.show(height=500)
+    assert sys.modules["IPython.display"].shown == [(run.url, "100%", 500)]
+
+
+@pytest.mark.parametrize("height", [0, -5, 1.5, "tall", True])
+def test_show_refuses_a_height_that_is_none(height: Any) -> None:
+    with pytest.raises(ConfigurationError, match="height must be a number of pixels"):
+        gradsight.Run(mode="disabled").show(height=height)
+
+
+def test_show_says_where_the_page_is_when_there_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    run = gradsight.Run(mode="disabled")
+    with pytest.raises(ConfigurationError, match=f"open {run.url} in a browser"):
+        run.show()
