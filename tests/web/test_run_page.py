@@ -251,6 +251,8 @@ def test_charts_take_the_colours_of_the_theme(page: Page, run: SentRun) -> None:
 def test_a_phone_does_not_scroll_sideways(page: Page, served: Served, run: SentRun, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
     page.goto(run.url)
+    wait_for_charts(page, ["norm"])
+    page.get_by_role("button", name="Show the other charts").click()
     wait_for_charts(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.goto(served.url)

@@ -43,7 +43,9 @@ export class ChartStack extends HTMLElement {
   #nowhere = h("span");
   #back = h("button", { type: "button", class: "button small" }, t("range.reset"));
   #nothing = h("p", { class: "notice", role: "status", hidden: true }, this.#nowhere, " ", this.#back);
-  #stack = h("div", { class: "stack", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, this.#lane, ...this.#rows, this.#axis, this.#overlay);
+  /** On a phone the norms come first, the other charts when they are asked for. */
+  #more = h("button", { type: "button", class: "button more-charts", "data-own-gestures": true }, t("charts.more"));
+  #stack = h("div", { class: "stack is-folded", tabindex: 0, role: "group", "aria-label": t("charts.keys") }, this.#lane, ...this.#rows, this.#axis, this.#overlay);
   /** @type {PlotlyLike | null} */
   #plotly = null;
   #started = false;
@@ -69,7 +71,7 @@ export class ChartStack extends HTMLElement {
   connectedCallback() {
     this.#life = new AbortController();
     const { signal } = this.#life;
-    this.#rows[0].after(...this.beside);
+    this.#rows[0].after(...this.beside, this.#more);
     this.replaceChildren(this.#message, this.#nothing, this.#stack, this.#spoken);
     for (const what of ["figures", "facts"]) this.model?.addEventListener(what, () => this.#drawSoon(), { signal });
     this.model?.addEventListener("view", () => this.#drawNow(), { signal });
@@ -78,6 +80,10 @@ export class ChartStack extends HTMLElement {
     const resize = new ResizeObserver(() => this.#drawNow());
     resize.observe(this.#stack);
     signal.addEventListener("abort", () => resize.disconnect());
+    this.#more.addEventListener("click", () => {
+      this.#stack.classList.remove("is-folded");
+      this.#drawNow();
+    }, { signal });
     this.#back.addEventListener("click", () => this.#look(ALL), { signal });
     this.#stack.addEventListener("keydown", (event) => this.#key(event), { signal });
     this.#stack.addEventListener("take", (event) => this.#take(/** @type {CustomEvent} */ (event)), { signal });
@@ -211,7 +217,7 @@ export class ChartStack extends HTMLElement {
     const figure = model.figures.get(row.name);
     const problem = model.figureProblems.get(row.name);
     row.hidden = OPTIONAL.test(row.name) && !problem && !model.draws(row.name);
-    if (row.hidden) return;
+    if (row.hidden || !row.clientWidth) return;
     if (!figure) row.showWords(problem ? t("chart.error", { reason: problem }) : t("charts.loading"), !problem);
     else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {Exclude<ChartName, "update_ratio">} */ (row.name) : "layers"}`), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);

@@ -4,6 +4,7 @@ export default {
   "charts.loading": "Loading charts…",
   "charts.no.steps": "No steps yet. The charts appear with the first one.",
   "charts.nothing": "This run has nothing from step {first} to {last}.",
+  "charts.more": "Show the other charts",
   "charts.plotly.failed": "The drawing library could not be loaded from the server. The numbers above stay live.",
   "charts.keys": "Charts by step. Left and right arrow keys move the cross-hair, plus and minus zoom, 0 shows all steps, Escape hides the cross-hair.",
   "charts.step": "step",
