@@ -99,6 +99,38 @@ interface RunListing {
   num_runs: number | null;
 }
 
+interface ColumnSeries {
+  min: (number | null)[];
+  max: (number | null)[];
+  mean: (number | null)[];
+  num_nonfinite: number[];
+}
+
+/** A run's series among others of the same buckets. */
+interface RunSeries {
+  run_id: string;
+  stream: string;
+  bucket_steps: number;
+  step: number[];
+  last_step: number[];
+  wall_time_s: (number | null)[];
+  columns: Record<string, ColumnSeries>;
+  num_skipped: number[];
+  num_clipped: number[];
+}
+
+interface ServerAnswer {
+  version: string;
+  started_at_s: number;
+  now_s: number;
+  needs_token: boolean;
+  is_leader: boolean;
+  num_viewers: number;
+  num_waiting: number;
+  database: { engine: string; url: string; num_bytes: number; num_runs: number; num_archived: number; num_steps: number };
+  retention: { keep_raw_days: number | null; keep_raw_steps: number | null };
+}
+
 // The diagnosis, its what-if, and the run's events.
 
 interface Finding {
@@ -334,6 +366,7 @@ type LiveEvent =
   | { event: "tick"; position: number; run_id: string; payload: Tick }
   | { event: "run"; position: number; run_id: string; payload: RunSummary }
   | { event: "deleted"; position: number; run_id: string }
+  | { event: "alert"; position: number; run_id: string; payload: RunAlert }
   | { event: "stale"; position: number; run_id: string | null };
 
 /** What a tab wants to hear of, and the position each run's figures were read at. */
@@ -378,21 +411,24 @@ interface Window {
 interface HTMLElementTagNameMap {
   "chart-menu": import("./components/chart-menu.js").ChartMenu;
   "chart-overlay": import("./components/chart-overlay.js").ChartOverlay;
-  "control-offer": import("./components/control-offer.js").ControlOffer;
-  "drawing-picker": import("./components/drawing-picker.js").DrawingPicker;
-  "event-lane": import("./components/event-lane.js").EventLane;
-  "step-panel": import("./components/step-panel.js").StepPanel;
-  "table-dialog": import("./components/table-dialog.js").TableDialog;
   "chart-row": import("./components/chart-row.js").ChartRow;
   "chart-stack": import("./components/chart-stack.js").ChartStack;
   "code-snippet": import("./components/code-snippet.js").CodeSnippet;
+  "compare-chart": import("./components/compare-chart.js").CompareChart;
+  "compare-page": import("./components/compare-page.js").ComparePage;
+  "compare-runs": import("./components/compare-runs.js").CompareRuns;
+  "compare-settings": import("./components/compare-settings.js").CompareSettings;
   "connection-status": import("./components/connection-status.js").ConnectionStatus;
+  "control-offer": import("./components/control-offer.js").ControlOffer;
   "delete-dialog": import("./components/delete-dialog.js").DeleteDialog;
+  "drawing-picker": import("./components/drawing-picker.js").DrawingPicker;
+  "event-lane": import("./components/event-lane.js").EventLane;
   "finding-list": import("./components/finding-list.js").FindingList;
   "finding-row": import("./components/finding-row.js").FindingRow;
   "finding-why": import("./components/finding-why.js").FindingWhy;
   "first-run": import("./components/first-run.js").FirstRun;
   "help-dialog": import("./components/help-dialog.js").HelpDialog;
+  "language-picker": import("./components/language-picker.js").LanguagePicker;
   "layer-picker": import("./components/layer-picker.js").LayerPicker;
   "mark-legend": import("./components/mark-legend.js").MarkLegend;
   "norm-histogram": import("./components/norm-histogram.js").NormHistogram;
@@ -409,9 +445,14 @@ interface HTMLElementTagNameMap {
   "run-table": import("./components/run-table.js").RunTable;
   "run-timeline": import("./components/run-timeline.js").RunTimeline;
   "run-verdicts": import("./components/run-verdicts.js").RunVerdicts;
+  "server-state": import("./components/server-state.js").ServerState;
+  "settings-page": import("./components/settings-page.js").SettingsPage;
   "spark-line": import("./components/spark-line.js").SparkLine;
   "step-axis": import("./components/step-axis.js").StepAxis;
+  "step-panel": import("./components/step-panel.js").StepPanel;
+  "table-dialog": import("./components/table-dialog.js").TableDialog;
   "tags-dialog": import("./components/tags-dialog.js").TagsDialog;
+  "theme-picker": import("./components/theme-picker.js").ThemePicker;
   "threshold-line": import("./components/threshold-line.js").ThresholdLine;
   "time-ago": import("./components/time-ago.js").TimeAgo;
   "toast-stack": import("./components/toast-stack.js").ToastStack;

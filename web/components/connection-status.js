@@ -22,6 +22,7 @@ export class ConnectionStatus extends HTMLElement {
     const { signal } = this.#life;
     this.setAttribute("role", "status");
     this.replaceChildren(h("span", { class: "connection-dot", "aria-hidden": "true" }), h("span", {}, this.#words, this.#age));
+    stream().watchRuns(() => null, signal); // connects, on pages too that themselves hear of nothing
     stream().addEventListener("state", () => this.#show(), { signal });
     everySecond(() => this.#show(), signal);
     this.#show();

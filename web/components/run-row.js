@@ -1,7 +1,8 @@
 /** <run-row>: one run of the list. Properties `run` and `selected`; event `pick`: {id, selected, range}. */
 
 import { h, setText } from "../lib/dom.js";
-import { duration, integer, NOTHING, number, percent, rate } from "../lib/format.js";
+import { duration, integer, NOTHING, percent, rate } from "../lib/format.js";
+import { newestValue, nonfiniteWord } from "../lib/newest.js";
 import { runPath } from "../lib/router.js";
 import { secondsLeft } from "../lib/run-order.js";
 import { t } from "../lib/texts.js";
@@ -121,8 +122,8 @@ export class RunRow extends HTMLElement {
 
 /** The newest value; NaN and "not recorded" are two things. @param {HTMLElement} element @param {RunSummary} run @param {"grad_norm_before_clip" | "loss"} name @param {number} digits */
 function showValue(element, { last, last_step }, name, digits) {
-  const word = last.nonfinite?.[name];
-  setText(element, word ? word.replace("Infinity", "Inf").replace("-", "−") : number(last[name], digits));
+  const word = nonfiniteWord(last, name);
+  setText(element, newestValue(last, name, digits));
   element.classList.toggle("is-nonfinite", Boolean(word));
   element.title = word ? t("runs.nonfinite.why") : last[name] === null && last_step !== null ? t("runs.absent.why") : "";
 }

@@ -1,11 +1,9 @@
 /** <run-selection>: what can be done with the runs that are picked. Method `show`; events `compare`, `archive` (whether), `tag`, `delete`, `unpick`. */
 
+import { COMPARED } from "../lib/comparing.js";
 import { h, setText } from "../lib/dom.js";
 import { counted } from "../lib/format.js";
 import { t } from "../lib/texts.js";
-
-/** How many runs a comparison takes. */
-const COMPARED = [2, 8];
 
 export class RunSelection extends HTMLElement {
   #count = h("strong", { role: "status" });

@@ -163,3 +163,19 @@ export function getRunAlerts(runId, signal) {
 export function putControl(runId, control) {
   return send("PUT", `runs/${encodeURIComponent(runId)}/control`, control);
 }
+
+/**
+ * The same columns of several runs, in buckets of the same steps.
+ * @param {string[]} runIds
+ * @param {{columns: string, stream: string, first_step: number | null, last_step: number | null, points: number}} query
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{items: RunSeries[]}>}
+ */
+export function getCompared(runIds, query, signal) {
+  return get("series", { runs: runIds.join(","), ...query }, signal);
+}
+
+/** @param {AbortSignal} [signal] @returns {Promise<ServerAnswer>} */
+export function getServer(signal) {
+  return get("server", {}, signal);
+}

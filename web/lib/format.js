@@ -121,6 +121,14 @@ export function abbreviated(value) {
   return integer(value);
 }
 
+/** An amount of storage: `1.2 GB`. @param {number} value */
+export function bytes(value) {
+  for (const [size, unit] of /** @type {[number, string][]} */ ([[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])) {
+    if (value >= size) return `${plain(Number((value / size).toPrecision(3)))}${NO_BREAK}${unit}`;
+  }
+  return `${integer(value)}${NO_BREAK}B`;
+}
+
 /** Steps on the shared axis: `12,500`, from a million on `1.25 M`. @param {number} step @param {number} spacing */
 export function stepLabel(step, spacing) {
   if (step < 1e6 || spacing < 100) return integer(step);

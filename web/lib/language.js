@@ -19,5 +19,11 @@ export function languageOf(wishes) {
 /** @type {Language} */
 export const language = languageOf([new URLSearchParams(globalThis.location?.search).get("lang"), remembered("language"), ...(globalThis.navigator?.languages ?? [])]);
 
+/** What the person chose here, null where the browser's languages decide. @returns {Language | null} */
+export function chosenLanguage() {
+  const code = remembered("language");
+  return code && Object.hasOwn(LANGUAGES, code) ? /** @type {Language} */ (code) : null;
+}
+
 /** As the page's `lang` says it. */
 export const LANGUAGE_TAG = { en: "en", zh: "zh-Hans" }[/** @type {"en" | "zh"} */ (language)];
