@@ -20,6 +20,7 @@ TORCH = (
             "norms",
             "layers",
             "reading",
+            "control",
             "*clipping",
             "scaling",
             "sampling",

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradsight.errors import ClosedError, ConfigurationError, GradsightError
+    from gradsight.alerts import Alert
+    from gradsight.errors import ClosedError, ConfigurationError, GradsightError, TrainingStopped
     from gradsight.monitor import Monitor
     from gradsight.policies import GlobalNorm, Groups, TensorAdaptive, TensorNorm, UnitNorm, Value, parse_policy
     from gradsight.result import StepResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gradsight.thresholds import Cosine, Ema, Percentile, ZScore
 
 __all__ = [
+    "Alert",
     "ClosedError",
     "ConfigurationError",
     "Cosine",
@@ -37,6 +39,7 @@ __all__ = [
     "StepResult",
     "TensorAdaptive",
     "TensorNorm",
+    "TrainingStopped",
     "UnitNorm",
     "Value",
     "ZScore",
@@ -45,7 +48,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ClosedError", "ConfigurationError", "GradsightError"), "errors"),
+    "Alert": "alerts",
+    **dict.fromkeys(("ClosedError", "ConfigurationError", "GradsightError", "TrainingStopped"), "errors"),
     **dict.fromkeys(("Cosine", "Ema", "Percentile", "ZScore"), "thresholds"),
     **dict.fromkeys(
         ("GlobalNorm", "Groups", "TensorAdaptive", "TensorNorm", "UnitNorm", "Value", "parse_policy"), "policies"

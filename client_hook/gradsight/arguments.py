@@ -5,10 +5,12 @@ ConfigurationError that names the argument and the value.
 """
 
 import math
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
 from gradsight.errors import ConfigurationError
+from gradsight.wire import ALERT_KINDS
 
 
 def positive(name: str, value: Any) -> float:
@@ -55,6 +57,16 @@ def truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, got {value!r}.")
     return value
+
+
+def alert_kinds(name: str, value: Any) -> frozenset[str]:
+    """Kinds of alerts, as a set."""
+    if isinstance(value, str) or not isinstance(value, Collection):  # a single text would be taken letter by letter
+        raise ConfigurationError(f"{name} must be a set of kinds of alerts, got {value!r}.")
+    for kind in value:
+        if kind not in ALERT_KINDS:
+            raise ConfigurationError(f"{name} must hold kinds among {', '.join(ALERT_KINDS)}, got {kind!r}.")
+    return frozenset(value)
 
 
 def patterns(name: str, value: Any) -> tuple[str, ...]:

@@ -7,8 +7,14 @@ GradsightError
 │   ├── ServerUnreachableError           nobody answered: try again later
 │   ├── ServerRefusedError               this request will never be taken: dropping it is the only way on
 │   └── ServerRefusedTokenError          the token is missing or wrong: the request itself is fine
-└── ClosedError (RuntimeError)           a run or monitor used after it was closed
+├── ClosedError (RuntimeError)           a run or monitor used after it was closed
+└── TrainingStopped (RuntimeError)       an alert the training was to stop on; raised only where asked for
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradsight.alerts import Alert
 
 
 class GradsightError(Exception):
@@ -49,3 +55,11 @@ class ServerRefusedTokenError(TransportError):
 
 class ClosedError(GradsightError, RuntimeError):
     """A run or monitor was used after it was closed."""
+
+
+class TrainingStopped(GradsightError, RuntimeError):  # noqa: N818  # it is no mistake: the training asked to be stopped
+    """An alert named in `stop_on` has opened. The step that raises this has changed nothing."""
+
+    def __init__(self, alert: "Alert") -> None:
+        super().__init__(str(alert))
+        self.alert = alert

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from gradsight import spool, wire
 from gradsight.errors import ServerRefusedError, TransportError
 from gradsight.frames import Frame
+from gradsight.hearing import Hearing
 from gradsight.rows import Attempt, BatchBuilder, LayerSet, Recorded, Resolvable
 from gradsight.transport import Report, Transport, messages, send, sending_spooled
 
@@ -56,6 +57,8 @@ class Exporter:
         self._sequences: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
         self._logged: set[str] = set()
+        self.hearing = Hearing(self.count_dropped)
+        self.heartbeat_after_s = HEARTBEAT_AFTER_S
         self._start_afresh()
         _living.add(self)
 
@@ -140,6 +143,7 @@ class Exporter:
             thread.join(max(0.0, self._deadline - monotonic()) + 0.5)
         if not any(thread.is_alive() for thread in self._threads):
             self._drain()  # what came between the thread's last look and the stop
+        self.hearing.close()
         delivered = self._spool.is_empty
         num_lost = self._spool.close()
         if num_lost:
@@ -151,6 +155,7 @@ class Exporter:
         self._queue = deque()
         self._sequences, self._dropped = {}, {}
         self._spool.forget_after_fork()
+        self.hearing.forget_after_fork()
         self._start_afresh()
         self._spool.set_lead([self._run_frame(self._record)])
 
@@ -198,6 +203,10 @@ class Exporter:
         num_dropped = self._spool.append(frame)
         if num_dropped:
             self.count_dropped("spool_full", num_dropped, self._spool.error)
+        try:
+            self.hearing.recorded(stream, batch)
+        except Exception as error:  # the boundary: the steps themselves are safe
+            self.count_dropped("alert_error", 0, error)
 
     def _set_lead(self) -> None:
         """Every segment can be sent by itself: it begins with the run's record and the layers' names."""
@@ -259,7 +268,7 @@ class Sender:
                 self._exporter._spool.acknowledge(position)
                 frames, position = self._exporter._spool.read(MAX_READ_BYTES)
             self._count_damaged(self._exporter._spool.num_damaged + self._report.num_damaged)
-            if monotonic() - self._last_contact > HEARTBEAT_AFTER_S:
+            if monotonic() - self._last_contact > self._exporter.heartbeat_after_s:
                 self._deliver(self._heartbeat())
             self._sweep_a_little()
             self._backoff_s = 0.0
@@ -284,6 +293,10 @@ class Sender:
         self._last_contact = monotonic()
         if answer is not None:
             self._stream = frame.stream
+            try:
+                self._exporter.hearing.answered(answer)
+            except Exception as error:  # the boundary: what was sent has been taken
+                self._exporter.count_dropped("alert_error", 0, error)
             self._flush_after_s = min(60.0, max(0.05, answer.flush_after_s))
             if answer.layers_needed:
                 self._send_layers(frame.stream, timeout_s)

@@ -1,6 +1,6 @@
 """Monitor: what a PyTorch training loop holds. Mixed precision, clipping, the optimizer step, and what was seen."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter, time
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from gradsight import arguments, saved_state, wire
+from gradsight import arguments, control, saved_state, wire
+from gradsight.alerts import Alert
 from gradsight.amp import AmpStep, Outcome
-from gradsight.errors import ClosedError, ConfigurationError
+from gradsight.control import Change, Control
+from gradsight.errors import ClosedError, ConfigurationError, TrainingStopped
 from gradsight.group_clipping import clipper_of
 from gradsight.layers import BackwardOrder, Before, Layers, Model, are_finite
 from gradsight.policies import Groups, Policy, as_policy
@@ -63,6 +65,10 @@ class Monitor:
         fused: False keeps the unscale-and-clip factor out of the optimizer's fused kernel; None uses it where it can.
         layer_every: Record per-layer norms every so many steps.
         skip_nonfinite: Skip a step with NaN or Inf gradients in fp32 and bf16 too.
+        allow_control: Let people at the page change a fixed max_norm while this trains; on all ranks at the same step,
+            for which each step then begins with one small broadcast.
+        stop_on: Kinds of alerts, {"dead_run"} say: when one opens, the next `step` raises `TrainingStopped` before it
+            changes anything. On the ranks that hear of alerts, which is rank 0 unless all record.
 
     Raises:
         ConfigurationError: (a ValueError) names the argument that cannot be right, and its value.
@@ -82,12 +88,16 @@ class Monitor:
         fused: bool | None = None,
         layer_every: int = 1,
         skip_nonfinite: bool = True,
+        allow_control: bool = False,
+        stop_on: Collection[str] = (),
     ) -> None:
         if not isinstance(precision, str) or precision not in PRECISIONS:
             raise ConfigurationError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
         layer_every = arguments.whole("layer_every", layer_every, least=1)
         update_scaler = arguments.truth("update_scaler", update_scaler)
         skip_nonfinite = arguments.truth("skip_nonfinite", skip_nonfinite)
+        allow_control = arguments.truth("allow_control", allow_control)
+        stop_on = arguments.alert_kinds("stop_on", stop_on)
         fused = None if fused is None else arguments.truth("fused", fused)
         if not isinstance(stream, str) or not 1 <= len(stream) <= 256:
             raise ConfigurationError(f"stream must be a name of 1 to 256 characters, got {stream!r}.")
@@ -97,7 +107,11 @@ class Monitor:
             raise ConfigurationError(f"run must be a gradsight.Run or None, got {run!r}.")
         if run is not None and run.is_finished:
             raise ClosedError(f"run must not be finished, got {run!r}.")
-        self.policy = as_policy(clip)
+        self.policy = self._asked_policy = as_policy(clip)
+        self._control = Control(self.policy) if allow_control else None
+        self._max_norms: dict[str | None, float] = {}  # that people have set, by pattern
+        self._stop_on = stop_on
+        self._alarm: Alert | None = None
         self.precision = precision
         self.stream = stream
         self.num_steps = 0
@@ -126,6 +140,10 @@ class Monitor:
         if self._run is not None:
             for name, record in self._stream_records().items():
                 self._run._declare_stream(name, record, num_layers=len(self._layers.layer_set))
+            if self._control is not None:
+                self._run._allow_control()
+            if stop_on:
+                self._run._hear(self._hear)
             self._tell_half_precision()
 
     @property
@@ -167,12 +185,15 @@ class Monitor:
         Raises:
             ConfigurationError: a closure together with loss scaling, which torch has no step for; a loss that is no
                 tensor.
+            TrainingStopped: an alert named in `stop_on` has opened; nothing has been changed.
         """
+        self._stop_if_alarmed()
         if closure is not None and self._loss_scale.is_used:
             raise ConfigurationError("closure must be None with loss scaling: torch's GradScaler takes none.")
         if loss is not None:
             self.backward(loss)
         begin = perf_counter()
+        self._take_wish()
         self._refresh()
         if closure is not None:
             present, outcome = self._step_with_closure(closure)
@@ -194,7 +215,9 @@ class Monitor:
     def skip(self) -> StepResult:
         """Record this step as skipped by your own choice (a loss spike, say): measured, the scale updated, nothing
         applied, and no threshold learns from it. The gradients stay; clear them as always."""
+        self._stop_if_alarmed()
         begin = perf_counter()
+        self._take_wish()
         self._refresh()
         present, names, _, grads, shards, is_fresh = self._gathered()
         if not is_fresh:
@@ -203,6 +226,46 @@ class Monitor:
         outcome = self._amp.skip(names, grads, shards)
         self._witness = self._seen_in(grads)
         return self._finish(outcome, present, begin)
+
+    def _hear(self, alert: Alert) -> None:
+        """In another thread: the next step stops."""
+        is_ours = alert.stream in (None, self.stream) or str(alert.stream).startswith(f"{self.stream}/")
+        if alert.kind in self._stop_on and alert.state == "open" and is_ours:
+            self._alarm = alert
+
+    def _stop_if_alarmed(self) -> None:
+        alert, self._alarm = self._alarm, None  # who catches it may go on, from a checkpoint say
+        if alert is not None:
+            raise TrainingStopped(alert)
+
+    def _take_wish(self) -> None:
+        """From this step on a threshold that a person asked for holds, on all ranks."""
+        if self._control is None:
+            return
+        wish = None if self._run is None else self._run._wish(self.stream)
+        refusal = None if wish is None else self._control.refusal(wish.pattern, wish.max_norm)
+        asked = None if wish is None or refusal else Change(wish.pattern, wish.max_norm)
+        change = self._control.agreed(asked)
+        if change is not None:
+            before = control.max_norm_of(self.policy, change.pattern)
+            self._max_norms[change.pattern] = change.max_norm
+            self._set_policy(control.changed(self._asked_policy, self._max_norms))
+            if wish is not None and self._run is not None:
+                of = "max_norm" if change.pattern is None else f"max_norm of {change.pattern}"
+                said = f"{of} changed from {before:g} to {change.max_norm:g}"
+                self._telemetry(self._answer_wish, self._run, "max_norm_changed", wish, said)
+        elif wish is not None and refusal and self._run is not None:
+            self._telemetry(self._answer_wish, self._run, "control_refused", wish, refusal)
+
+    def _set_policy(self, policy: Policy | None) -> None:
+        clipper = clipper_of(policy, self._layers.all_names)
+        control.carry_over(self._clipper, clipper)
+        self.policy, self._clipper, self._amp.clipper = policy, clipper, clipper
+
+    def _answer_wish(self, run: Run, kind: str, wish: wire.Control, message: str) -> None:
+        for name, record in self._stream_records().items():
+            run._declare_stream(name, record, num_layers=len(self._layers.layer_set))
+        run._log_event(kind, step=self.num_steps, message=message, stream=self.stream, control_id=wish.id or None)
 
     def _refresh(self) -> None:
         """Notice parameters the optimizer has got since; with the layers the order of the backward is learned anew."""
@@ -345,6 +408,7 @@ class Monitor:
                 precision=self.precision,
                 scaler=str(self._loss_scale) if self._loss_scale.is_used else None,
                 num_parameters=self._layers.num_parameters,
+                allow_control=self._control is not None,
             )
             for stream, policy in policies.items()
         }
@@ -354,7 +418,8 @@ class Monitor:
         scaler = self._loss_scale.scaler
         return {
             "num_steps": self.num_steps,
-            "policy": None if self.policy is None else str(self.policy),
+            "policy": None if self._asked_policy is None else str(self._asked_policy),
+            "max_norms": dict(self._max_norms),
             "thresholds": {name: learner.state_dict() for name, learner in self._clipper.learners()},
             "scaler": None if scaler is None else scaler.state_dict(),
             "run_id": None if self._run is None else self._run.id,
@@ -366,9 +431,12 @@ class Monitor:
         Raises:
             ConfigurationError: `state` is broken, or belongs to another policy or precision; nothing is changed then.
         """
-        policy = None if self.policy is None else str(self.policy)
-        clipper = clipper_of(self.policy, self._layers.all_names)
-        self.num_steps = saved_state.load(state, policy=policy, clipper=clipper, scaler=self._loss_scale.scaler)
+        asked = None if self._asked_policy is None else str(self._asked_policy)
+        max_norms = saved_state.max_norms(state, self._asked_policy)
+        policy = control.changed(self._asked_policy, max_norms)
+        clipper = clipper_of(policy, self._layers.all_names)
+        self.num_steps = saved_state.load(state, policy=asked, clipper=clipper, scaler=self._loss_scale.scaler)
+        self.policy, self._max_norms = policy, max_norms
         self._clipper = self._amp.clipper = clipper
 
     def close(self) -> None:

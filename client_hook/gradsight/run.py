@@ -5,12 +5,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from gradsight import door, launch, wire
+from gradsight.alerts import Alert
 from gradsight.errors import ConfigurationError, ServerRefusedTokenError, TransportError
 from gradsight.exporter import Exporter, Status
 from gradsight.policies import clip_coef as clip_ratio
@@ -20,6 +21,8 @@ from gradsight.transport import HttpTransport
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 FIRST_CONTACT_S = 2.0
 FINISH_WITHIN_S = 10.0
+HEARTBEAT_WITH_CONTROL_S = 0.5
+"""How soon a wish for another threshold is heard of, however slow the steps."""
 
 
 class Run:
@@ -229,6 +232,11 @@ class Run:
 
     def log_event(self, kind: str, *, step: int | None = None, message: str = "", stream: str | None = None) -> None:
         """Record that something happened, "evaluation began" say; on the stream used last unless told which."""
+        self._log_event(kind, step=step, message=message, stream=stream)
+
+    def _log_event(
+        self, kind: str, *, step: int | None, message: str, stream: str | None, control_id: int | None = None
+    ) -> None:
         if self._exporter is None:
             return
         try:
@@ -237,11 +245,26 @@ class Run:
                 step=None if step is None else door.step(step),
                 message=door.text(message, most=4096),
                 wall_time_s=time.time(),
+                control_id=control_id,
             )
             on_stream = self._last_stream if stream is None else door.word("stream", stream)
             self._exporter.submit(on_stream, event, is_step=False)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
+
+    def on_alert(self, callback: Callable[[Alert], Any]) -> None:
+        """Call back with each alert that opens, repeats or is over, in a thread of its own; what it raises is counted.
+
+        The server's alerts come with its answers. Two come without a server too: a burst of non-finite gradients, and a
+        run of which every step is. May be called several times; on ranks that do not send nothing ever comes.
+
+        Raises:
+            ConfigurationError: it cannot be called.
+        """
+        if not callable(callback):
+            raise ConfigurationError(f"callback must be a function of one alert, got {callback!r}.")
+        if self._exporter is not None:
+            self._exporter.hearing.call(callback)
 
     def finish(self, status: Status = "finished") -> None:
         """Send what is left (for at most ten seconds; the rest stays spooled) and end the run. Twice is fine.
@@ -278,6 +301,17 @@ class Run:
     def _at_exit(self) -> None:
         # The interpreter has set this where it ends by an exception nobody caught.
         self.finish("failed" if getattr(sys, "last_value", None) is not None else "finished")
+
+    def _hear(self, listener: Callable[[Alert], None]) -> None:
+        if self._exporter is not None:
+            self._exporter.hearing.listen(listener)
+
+    def _allow_control(self) -> None:
+        if self._exporter is not None:
+            self._exporter.heartbeat_after_s = HEARTBEAT_WITH_CONTROL_S
+
+    def _wish(self, stream: str) -> wire.Control | None:
+        return None if self._exporter is None else self._exporter.hearing.wish(stream)
 
     def _declare_stream(self, stream: str, record: wire.StreamRecord, *, num_layers: int) -> None:
         if self._exporter is not None:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gradsight import arguments
+from gradsight import arguments, control
 from gradsight.clipping import Clipper
 from gradsight.errors import ConfigurationError
+from gradsight.policies import Policy
 from gradsight.scaling import check_state
 
 if TYPE_CHECKING:
@@ -40,3 +41,13 @@ def load(state: Any, *, policy: str | None, clipper: Clipper, scaler: "GradScale
     if scaler is not None:
         scaler.load_state_dict(state["scaler"])
     return num_steps
+
+
+def max_norms(state: Any, policy: Policy | None) -> dict[str | None, float]:
+    """Thresholds that people had set while it trained; none in a state from before they could.
+
+    Raises:
+        ConfigurationError: they are none of this policy's. A state of another policy is for `load` to refuse.
+    """
+    is_of_policy = isinstance(state, Mapping) and state.get("policy") == (None if policy is None else str(policy))
+    return control.checked(state.get("max_norms", {}), policy) if is_of_policy else {}

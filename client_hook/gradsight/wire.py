@@ -46,6 +46,19 @@ TEXT_COLUMNS = ("skip_reason", "first_nonfinite_layer", "nonfinite_kind")
 COLUMNS = (*FLOAT_COLUMNS, "skipped", *INTEGER_COLUMNS, *TEXT_COLUMNS)
 """Every scalar column of a step, beside its key (step, rank) and `wall_time_s`."""
 
+ALERT_KINDS = (
+    "dead_run",
+    "nonfinite_burst",
+    "loss_nonfinite",
+    "scale_below_one",
+    "skip_streak",
+    "scale_falling",
+    "skip_rate",
+    "norm_spike",
+    "over_clipping",
+    "silent_run",
+    "telemetry_loss",
+)
 SKIP_REASONS = ("overflow", "nonfinite", "no_gradient", "user")
 CONTENT_TYPE_MSGPACK = "application/msgpack"
 CONTENT_TYPE_JSON = "application/json"
@@ -223,7 +236,7 @@ class Control(Struct, kw_only=True, omit_defaults=True):
     """
 
     id: int = 0
-    """Counted within the stream: a higher one is newer."""
+    """Counted within the run: a higher one is newer."""
     max_norm: float
     stream: str = "main"
     pattern: str | None = None

@@ -8,6 +8,7 @@ import gradsight
 
 def test_the_public_names_are_these() -> None:
     assert gradsight.__all__ == [
+        "Alert",
         "ClosedError",
         "ConfigurationError",
         "Cosine",
@@ -22,6 +23,7 @@ def test_the_public_names_are_these() -> None:
         "StepResult",
         "TensorAdaptive",
         "TensorNorm",
+        "TrainingStopped",
         "UnitNorm",
         "Value",
         "ZScore",
