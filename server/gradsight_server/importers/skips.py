@@ -9,7 +9,7 @@ import numpy as np
 
 from gradsight_server.importers.items import Meaning, Point
 
-MAX_WINDOW = 10_000
+MAX_WINDOW = 2_000
 """Of a longer window only the skipped steps become points."""
 
 
@@ -25,7 +25,7 @@ def between(
         is_last_skipped: Whether `step` is one of them.
     """
     num_others = step - before - 1
-    left = min(num_skipped - is_last_skipped, num_others)
+    left = min(num_skipped - is_last_skipped, num_others, MAX_WINDOW)
     skipped = {int((i + 0.5) * num_others / left) for i in range(left)}
     for i in range(num_others) if num_others <= MAX_WINDOW else sorted(skipped)[:MAX_WINDOW]:
         is_skipped = i in skipped

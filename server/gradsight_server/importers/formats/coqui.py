@@ -24,8 +24,8 @@ COLUMNS = {
 OF_ALL = frozenset({"loss_scale", "step_time_s"})
 """One number for all optimizers."""
 
-_STEP = re.compile(r"--> .*GLOBAL_STEP: (\d+)")
-_VALUE = re.compile(r"\| > ([A-Za-z_]+?)(?:_(\d))?: (\S+(?: device=\S+\))?) *(?:\((\S+)\))?")
+_STEP = re.compile(r"--> .{0,80}GLOBAL_STEP: (\d{1,15})")
+_VALUE = re.compile(r"\| > ([A-Za-z_]{1,60}?)(?:_(\d))?: (\S+(?: device=\S+\))?) *(?:\((\S+)\))?")
 _PRINTED = Printed()
 
 
@@ -95,7 +95,7 @@ FORMAT = LineFormat(
     name="coqui",
     title="Coqui TTS console",
     source="coqui-ai Trainer 0.0.5 to 0.1, trainer/logging/console_logger.py: ConsoleLogger.print_train_step",
-    pattern=re.compile(r"--> .*GLOBAL_STEP: \d|\| > \w+: \S"),
+    pattern=re.compile(r"--> .{0,80}GLOBAL_STEP: \d|\| > \w+: \S"),
     read=read,
     also=re.compile(r"EVALUATION|--> (?:STEP|EVAL|TRAIN)|grad_clip"),
 )

@@ -23,9 +23,9 @@ COPY_S = 1.0
 """Lines without a rank that say the same within so long are of several ranks."""
 
 _LINE = re.compile(
-    r"step=(?P<step>\d+), skipped=(?P<skipped>\d+)(?:, lr=[\[(]*(?P<lr>[^,\])]+))?"
+    r"step=(?P<step>\d{1,15}), skipped=(?P<skipped>\d{1,15})(?:, lr=[\[(]*(?P<lr>[^,\])]+))?"
     r"|Attempted loss +scale: (?P<scale>[\d.e+]+), (?:reducing to (?P<after>[\d.e+]+)|but hysteresis)"
-    r"|Grad overflow on iteration\D{0,6}(?P<iteration>\d+)"
+    r"|Grad overflow on iteration\D{0,6}(?P<iteration>\d{1,15})"
     r"|Reducing dynamic loss scale from (?P<at>[\d.e+]+) to (?P<to>[\d.e+]+)"
 )
 _RANK = re.compile(r"Rank (\d+)\]? ")
@@ -292,7 +292,7 @@ FORMAT = LineFormat(
     title="DeepSpeed progress and overflow lines",
     source="DeepSpeed 0.3 to 0.18, runtime/engine.py: _report_progress, runtime/fp16/loss_scaler.py: update_scale, "
     "fused_optimizer.py and unfused_optimizer.py: _update_scale and step, zero/stage_1_and_2.py and stage3.py: step",
-    pattern=re.compile(r"step=\d+, skipped=\d|Attempted loss +scale: |Grad overflow on iteration"),
+    pattern=re.compile(r"step=\d{1,15}, skipped=\d|Attempted loss +scale: |Grad overflow on iteration"),
     read=read,
     weight=0.2,  # stands beside lines of others that have norms
     also=re.compile(

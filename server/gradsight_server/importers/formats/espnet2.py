@@ -22,10 +22,10 @@ COLUMNS = {
 }
 PERCENT = Meaning("clip", "clip", remark="The percentage of the batches of a line whose gradient was clipped.")
 
-_TRAIN = re.compile(r"(\d+)epoch:train:(\d+)-(\d+)batch: (.*)")
-_FIELD = re.compile(r"(\w+)=([^,\s]+)")
+_TRAIN = re.compile(r"(\d{1,15})epoch:train:(\d{1,15})-(\d{1,15})batch: (.*)")
+_FIELD = re.compile(r"(?<!\w)(\w{1,60})=([^,\s]+)")
 _SKIP = re.compile(r"The grad norm is (\S+?)\. ")
-_EPOCH_END = re.compile(r"epoch results: \[train\].*?total_count=(\d+)")
+_EPOCH_END = re.compile(r"epoch results: \[train\].{0,4000}?total_count=(\d{1,15})")
 _PRINTED = Printed({**NAMES, "accum_grad": "accumulation_steps"})
 
 

@@ -19,9 +19,9 @@ METRICS = frozenset({"nll_loss", "ppl", "clip"})
 MEANS = {"loss": "loss", "grad_norm_before_clip": "gnorm"}
 PERCENT = Meaning("clip", "clip", remark="The percentage of the steps since the line before that were clipped.")
 
-_FIELD = re.compile(r'(\w+)(?:=|": )"?([^\s",}]+)')
+_FIELD = re.compile(r'(?<!\w)(\w{1,40})(?:=|": )"?([^\s",}]+)')
 _UPDATES = re.compile(r'[ "]num_updates(?:=|": )')  # of an epoch it is `train_num_updates` or stands after a bar
-_OVERFLOW = re.compile(r"overflow detected.*setting loss scale to: ([\d.e+-]+)")
+_OVERFLOW = re.compile(r"overflow detected.{0,80}setting loss scale to: ([\d.e+-]+)")
 _TROUBLE = re.compile(
     r"Minimum loss scale reached|(?:NaN|Inf) detected in .*|Fatal error: gradients are inconsistent.*"
 )

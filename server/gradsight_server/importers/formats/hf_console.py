@@ -21,11 +21,11 @@ from gradsight_server.importers.printed import Printed
 LOSS = "What is not finite is left out of the mean, so that it may read 0.0 where all was NaN."
 
 _PIECE = re.compile(
-    r"(?:[Ss]tep (?P<step>\d+): ?)?\{(?P<dict>[^{}]*'(?:train/)?(?:loss|grad_norm)': [^{}]*)(?:\}|$)"
-    r"|(?P<of>\w+[^%|]{0,40}: +)?\d+%\|[^|]*\| *(?P<n>\d+)/(?P<total>\d+) \["
+    r"(?:[Ss]tep (?P<step>\d{1,15}): ?)?\{(?P<dict>[^{}]*'(?:train/)?(?:loss|grad_norm)': [^{}]*)(?:\}|$)"
+    r"|(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,4}(?P<n>\d{1,15})/(?P<total>\d{1,15}) \["
 )
 _FIELD = re.compile(r"'([^']+)': ('[^']*'|[\w.]*\([^)]*\)|[^,}]+)")
-_TOTAL = re.compile(r"Total optimization steps = ([\d,]+)")
+_TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
 _PRINTED = Printed()
 
 
@@ -39,7 +39,7 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
             is_piece = True
             if piece["dict"] is not None:
                 yield from reader.dictionary(at, piece["dict"], piece["step"])
-            elif piece["of"] is None:
+            elif not line[: piece.start()].rstrip().endswith(":"):  # as in `Loading shards: 100%|…`
                 yield from reader.bar(int(piece["n"]), int(piece["total"]))
         if overflows.MARK in line:
             yield from reader.waiting()

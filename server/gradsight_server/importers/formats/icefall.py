@@ -25,14 +25,14 @@ NORM = Meaning(
 STEP = Meaning("step", "batch", remark="Batches begin anew with each epoch; they are counted on from the last printed.")
 
 _LINE = re.compile(
-    r"Epoch (?P<epoch>\d+), batch (?P<batch>\d+), (?P<rest>.*)"
+    r"Epoch (?P<epoch>\d{1,15}), batch (?P<batch>\d{1,15}), (?P<rest>.*)"
     r"|grad-norm quartiles (?P<quartiles>[\d.e+\-infa ]+), threshold=(?P<threshold>\S+)"
     r", percent-clipped=(?P<percent>\S+)"
     r"|Scaling gradients by (?P<factor>[^,\s]+), model_norm_threshold=(?P<limit>\S+)"
     r"|(?P<small>Grad scale is (?:too )?small.*)"
 )
 _RANK = re.compile(r"\((\d+)/\d+\) ")
-_LOSS = re.compile(r"\bloss\[(?:\S*?, )?loss=([^,\]]+)")
+_LOSS = re.compile(r"\bloss\[(?:\S{0,200}?, )?loss=([^,\]]+)")
 _REST = re.compile(r"(lr|grad_scale|global_batch_idx): ([^,\s]+)")
 
 
@@ -131,7 +131,7 @@ FORMAT = LineFormat(
     title="icefall log",
     source="icefall 1.0 and ZipVoice, egs/*/ASR/zipformer/train.py: train_one_epoch, and optim.py: "
     "ScaledAdam._get_clipping_scale",
-    pattern=re.compile(r"Epoch \d+, batch \d+, |grad-norm quartiles |Scaling gradients by "),
+    pattern=re.compile(r"Epoch \d{1,15}, batch \d{1,15}, |grad-norm quartiles |Scaling gradients by "),
     read=read,
     also=re.compile(r"Grad scale is "),
 )

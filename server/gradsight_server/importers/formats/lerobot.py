@@ -16,7 +16,7 @@ from gradsight_server.importers.printed import NAMES, Printed
 COLUMNS = {"loss": "loss", "grdn": "grad_norm_before_clip", "lr": "lr", "updt_s": "step_time_s"}
 
 _STEP = re.compile(r"step:(\d+[KMBTQ]?) smpl:\S+ (?:ep:\S+ )?(?:epch:(\S+) )?(.*)")
-_FIELD = re.compile(r"(\w+): ?([^\s|]+)")
+_FIELD = re.compile(r"(?<!\w)(\w{1,40}): ?([^\s|]+)")
 _PRINTED = Printed({**NAMES, "steps": "total_steps"})
 
 

@@ -11,9 +11,9 @@ from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Unread
 from gradsight_server.importers.numbers import number
 
-_FILE = re.compile(r"s:(\d+) trl:(\S+)(?: lr:(\S+))?(?: norm:(\S+))?")
+_FILE = re.compile(r"s:(\d{1,15}) trl:(\S+)(?: lr:(\S+))?(?: norm:(\S+))?")
 _CONSOLE = re.compile(
-    r"step +(\d+)/\d+ \| (?:train )?loss +([^\s|]+)(?: \([^)]*\))? ?"
+    r"step +(\d{1,15})/\d+ \| (?:train )?loss +([^\s|]+)(?: \([^)]*\))? ?"
     r"(?:\| norm +([^\s|]+)(?: \([^)]*\))? ?)?(?:\| lr ([^\s|]+))?(?: \| \(?([\d.]+) ms)?"
 )
 

@@ -25,12 +25,14 @@ COLUMNS = {
     "loss": "loss",
     SKIPPED: SKIPPED,
 }
+LARGE_SCALE = 2.0**16
+"""With which the first step hardly ever succeeds: a norm of 0.000 there is that of no step."""
 METRICS = frozenset({"params norm", "num zeros", NAN_LOSSES})
 _AS_PRINTED = {f" {name}": column for name, column in COLUMNS.items()}
 _OF_NO_USE = frozenset({" consumed samples", " global batch size", ""})
 """Named only so that reading is quick."""
 
-_ITERATION = re.compile(r"iteration\s+(\d+)\s*/\s*(\d+)\s*\|(.*)")
+_ITERATION = re.compile(r"iteration\s+(\d{1,15})\s*/\s*(\d{1,15})\s*\|(.*)")
 _PRINTED = Printed(
     {
         **NAMES,
@@ -72,7 +74,8 @@ class _Reader:
         if not values:
             yield Unread(at, "the line ends before any value of the iteration")
             return
-        num_skipped = int(values.pop(SKIPPED, 0.0))
+        counted = values.pop(SKIPPED, 0.0)
+        num_skipped = int(counted) if 0 <= counted <= step else 0
         point = Point(at, step, values, metrics)
         if not self._has_said_total:
             self._has_said_total = True
@@ -98,8 +101,11 @@ class _Reader:
     def _mark_stale(self, values: dict[str, float]) -> None:
         """A norm printed once more while the scale falls is that of the step before: this one overflowed."""
         norm, scale = values.get("grad_norm_before_clip"), values.get("loss_scale", 0.0)
-        if norm and norm == self._norm and scale < self._scale:
+        if norm is not None and norm == self._norm and scale < self._scale:
             values["skipped"] = 1.0
+        is_first = self._step is None and scale >= LARGE_SCALE
+        if norm == 0 and (is_first or "skipped" in values):
+            del values["grad_norm_before_clip"]
         self._norm, self._scale = norm, scale
 
     def _with_skips(self, point: Point, num_skipped: int) -> Iterator[Item]:
@@ -135,7 +141,7 @@ class _Reader:
             yield Restart(at, "another launch prints its arguments")
         for setting in _PRINTED.read(at, line):
             if setting.name == "log_interval":
-                if isinstance(setting.value, float) and setting.value >= 1:
+                if isinstance(setting.value, float) and 1 <= setting.value <= 1e9:
                     self._interval = int(setting.value)
             elif setting.name == "initial_loss_scale":
                 yield Setting(at, "scaler", f"dynamic(init_scale={setting.value!r})", setting.source)
@@ -180,7 +186,7 @@ FORMAT = LineFormat(
     title="Megatron-LM console",
     source="Megatron-LM 1.1 to core 0.16, megatron/training/training.py: training_log; Megatron-DeepSpeed and GPT-NeoX "
     "2.0, megatron/training.py and megatron/logging.py: training_log",
-    pattern=re.compile(r"iteration\s+\d+\s*/\s*\d+\s*\|"),
+    pattern=re.compile(r"iteration\s+\d{1,15}\s*/\s*\d{1,15}\s*\|"),
     read=read,
     also=re.compile(r"\.\.\.\. |--clip-grad"),
 )

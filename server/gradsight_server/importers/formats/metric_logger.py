@@ -24,8 +24,8 @@ COLUMNS = {
 WINDOW = 20
 MEDIAN = f"The median of the last {WINDOW} steps, so that a single spike or skip does not show."
 
-_HEAD = re.compile(r"Epoch: \[(\d+)(?:/\d+)?\]\s+\[\s*(\d+)/(\d+)\]\s(.*)")
-_FIELD = re.compile(r"(\w+): ([-\d.e+]+|nan|inf|-inf)(?: \(([^)]+)\))?")
+_HEAD = re.compile(r"Epoch: \[(\d{1,9})(?:/\d+)?\]\s+\[\s*(\d{1,9})/(\d{1,9})\]\s(.*)")
+_FIELD = re.compile(r"(?<!\w)(\w{1,80}): ([-\d.e+]+|nan|inf|-inf)(?: \(([^)]+)\))?")
 _PRINTED = Printed({**NAMES, "accum_iter": "accumulation_steps", "update_freq": "accumulation_steps"})
 
 

@@ -21,11 +21,12 @@ COLUMNS = {
 }
 MEANS = {"loss": "loss", "grad_norm_before_clip": "grad_norm"}
 ENGINE_WINDOW = 10
+LARGEST_STEP = 1e15
 
-_EPOCH = re.compile(r"Epoch *(\(train\))? *\[(\d+)\]\[ *(\d+)/(\d+)\]\s*(.*)")
-_ITERATION = re.compile(r"Iter *(\(train\))? *\[ *(\d+)/(\d+)\]\s*(.*)")
+_EPOCH = re.compile(r"Epoch *(\(train\))? *\[(\d{1,9})\]\[ *(\d{1,9})/(\d{1,9})\]\s*(.*)")
+_ITERATION = re.compile(r"Iter *(\(train\))? *\[ *(\d{1,15})/(\d{1,15})\]\s*(.*)")
 _JSON = re.compile(r'^\{"(?:mode": "train"|lr"|base_lr"|data_time")')
-_FIELD = re.compile(r'(?<![\w.])"?([\w.]+)"?: +"?([-\d.e+]+|nan|inf|NaN|-?Infinity)')
+_FIELD = re.compile(r'(?<![\w.])"?([\w.]{1,80})"?: {1,4}"?([-\d.e+]+|nan|inf|NaN|-?Infinity)')
 _CLIP = re.compile(r"(?:grad_clip|clip_grad)\W{0,4}=?\W{0,4}(?:dict\()?[^)]{0,80}?\bmax_norm\W{0,4}[=:]\s*([\d.e+-]+)")
 _NO_CLIP = re.compile(r"\b(?:grad_clip|clip_grad) ?= ?None")
 _LOGGER = re.compile(r" - (\w+) - INFO - (?:Epoch|Iter)")
@@ -87,7 +88,8 @@ class _Reader:
         """mmcv counts `iter` within the epoch there, unless it trains by iterations; mmengine has a `step` of all."""
         if '"loss' not in line and '"grad_norm"' not in line:
             return
-        places = {name: value for name, text in _FIELD.findall(line) if (value := number(text)) is not None}
+        numbers = ((name, number(text)) for name, text in _FIELD.findall(line))
+        places = {name: value for name, value in numbers if value is not None and 0 <= value < LARGEST_STEP}
         epoch, i = places.get("epoch"), places.get("iter")
         if (step := places.get("step")) is None and i is not None:
             step = float(self._counted(int(epoch or 1), int(i)))

@@ -27,8 +27,10 @@ COLUMNS = {
 TIMES = frozenset({"dt", "time", "step time"})
 SMOOTHED = Meaning("loss", "loss", remark="Smoothed: an exponential mean over the steps before.")
 
-_HEAD = re.compile(r"(?:[Ss]tep|[Ii]ter(?:ation)?)[ :]+(\d+)(?:/(\d+))?(?: \([\d.]+%\))?(?: \||:|,) ?(.*)")
-_PART = re.compile(r"([A-Za-z][A-Za-z_ ]*?)(?:: *| +)([-+]?(?:[\d.]|nan|inf)\S*)", re.IGNORECASE)
+_HEAD = re.compile(
+    r"(?:[Ss]tep|[Ii]ter(?:ation)?)[ :]+(\d{1,15})(?:/(\d{1,15}))?(?: \([\d.]+%\))?(?: {0,20}\||:|,) ?(.*)"
+)
+_PART = re.compile(r"([A-Za-z][A-Za-z_ ]{0,30}?)(?:: {0,4}| {1,4})([-+]?(?:[\d.]|nan|inf)\S*)", re.IGNORECASE)
 _PRINTED = Printed({**NAMES, "max_iters": "total_steps", "num_iterations": "total_steps"})
 
 
@@ -75,7 +77,9 @@ FORMAT = LineFormat(
     title="nanoGPT-like console",
     source="build-nanogpt train_gpt2.py, nanochat scripts/base_train.py, nanoGPT train.py (their print statements, "
     "2023 to 2025)",
-    pattern=re.compile(r"te[rp](?:ation)?[ :]+\d+(?:/\d+)?(?: \([\d.]+%\))?(?: \| loss:| \| [Tt]rain|: loss )"),
+    pattern=re.compile(
+        r"te[rp](?:ation)?[ :]+\d+(?:/\d+)?(?: \([\d.]+%\))?(?: {0,20}\| ?(?:[Tt]rain\w{0,3}[ _])?[Ll]oss: |: loss )"
+    ),
     read=read,
     weight=0.6,
     also=re.compile(r"grad_clip|clip_grad"),

@@ -16,7 +16,7 @@ from gradsight_server.importers.numbers import number
 
 DIGITS = 3
 _FOUND_NAN = re.compile(r"Found NaN, decreased lg_loss_scale to ([-\d.e]+)")
-_ROW = re.compile(r"^\| *(\S[^|]*?) *\| *([^|\s]+) *\|\s*$")
+_ROW = re.compile(r"^\| *(\S[^|]{0,100}?) {0,100}\| {0,100}([^|\s]{1,100}) *\|\s*$")
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
@@ -82,7 +82,7 @@ FORMAT = LineFormat(
     title="OpenAI logger tables",
     source="improved-diffusion and guided-diffusion, logger.py: HumanOutputFormat.writekvs, and train_util.py: "
     "_log_grad_norm (2021); baselines, logger.py",
-    pattern=re.compile(r"^\| *[\w/]*(?:grad_norm|loss|step)\w* +\| *[-\w.+]+ *\|"),
+    pattern=re.compile(r"^\| *[\w/]{0,60}(?:grad_norm|loss|step)\w{0,60} +\| *[-\w.+]+ *\|"),
     read=read,
     weight=0.5,  # other tools' tables look alike, whose formats know more
     also=re.compile(r"^\||^-{6}|^Logging to |^Found NaN, "),

@@ -15,7 +15,7 @@ from gradsight_server.importers.printed import NAMES, Printed
 
 COLUMNS = {"loss": "loss", "grad_norm": "grad_norm_before_clip", "loss_scale": "loss_scale", "lr": "lr"}
 
-_TRAIN = re.compile(r"Train: \[(\d+)/\d+\]\[(\d+)/(\d+)\](.*)")
+_TRAIN = re.compile(r"Train: \[(\d{1,9})/\d+\]\[(\d{1,15})/(\d{1,9})\](.*)")
 _FIELD = re.compile(r"(loss|grad_norm|loss_scale|lr) ([\d.e+-]+|nan|inf|-inf)(?: \(([^)]+)\))?")
 _PRINTED = Printed({**NAMES, "accumulation_steps": "accumulation_steps"})
 

@@ -16,7 +16,7 @@ _STEP = re.compile(
     r"(?<!validate )step: *([\d,]+)  +(?:loss: *(\S+)  *)?(?:global_max_loss: *\S+  *)?(?:grad_norm: *(\S+))?(.*)"
 )
 _LR = re.compile(r"\blr: *(\S+)")
-_RANK = re.compile(r"\[rank(\d+)\]:")
+_RANK = re.compile(r"\[rank(\d{1,6})\]:")
 _PRINTED = Printed({**NAMES, "max_norm": "max_norm", "training.max_norm": "max_norm", "training.steps": "total_steps"})
 
 

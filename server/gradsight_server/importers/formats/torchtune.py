@@ -12,8 +12,8 @@ from gradsight_server.importers.names import column_of
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import Printed
 
-_STEP = re.compile(r"Step (\d+) \| (.*)")
-_FIELD = re.compile(r"([\w/.]+):(\w*tensor\([^)]*\)|[^\s|]+)", re.IGNORECASE)
+_STEP = re.compile(r"Step (\d{1,15}) \| (.*)")
+_FIELD = re.compile(r"(?<![\w/.])([\w/.]{1,80}):(\w{0,20}tensor\([^)]*\)|[^\s|]+)", re.IGNORECASE)
 _PRINTED = Printed()
 
 

@@ -36,7 +36,7 @@ COLUMNS = {
 METRICS = frozenset({"critic/score/mean", "critic/rewards/mean", "actor/entropy", "actor/entropy_loss", "actor/ppo_kl"})
 MEAN = "A mean over the updates of one step, each of which is clipped by itself."
 
-_STEP = re.compile(r"(?:step|training/global_step):(\d+) - (.*)")
+_STEP = re.compile(r"(?:step|training/global_step):(\d{1,15}) - (.*)")
 _NEEDED = frozenset((*COLUMNS["actor"], *COLUMNS["critic"], *METRICS))
 _PRINTED = Printed({**NAMES, "total_training_steps": "total_steps"})
 

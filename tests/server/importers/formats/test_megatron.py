@@ -111,6 +111,14 @@ def test_a_norm_repeated_while_the_scale_falls_is_stale() -> None:
     assert got.column("skipped") == [0.0, 1.0, 0.0], "what is told of a skipped step again is known to be stale"
 
 
+def test_megatron_deepspeed_prints_zero_until_a_step_succeeds() -> None:
+    line = " iteration {:8d}/     500 | learning rate: 0.000E+00 | loss scale: {} | grad norm: {} | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    lines = [line.format(1, 65536.0, "0.000"), line.format(2, 32768.0, "0.000"), line.format(3, 32768.0, "7.125")]
+    got = read(FORMAT, "\n".join(lines))
+    assert got.column("grad_norm_before_clip") == [None, None, 7.125]
+    assert got.column("skipped") == [0.0, 1.0, 0.0]
+
+
 def test_another_launch_and_a_cut_line_are_told() -> None:
     got = read(FORMAT, FP16 + FP16.rstrip() + "\n iteration       20/     400 | consumed sam")
     assert [restart.line for restart in got.restarts] == [16]

@@ -52,5 +52,12 @@ iter 10: loss 3.1000, time 30.00ms, mfu 12.00%
     assert got.settings == {"max_norm": 0.5}
 
 
+def test_others_write_it_in_capitals() -> None:
+    got = read(FORMAT, "Step   300 | Loss: 0.250 | Grad norm: 1.25\nStep: 400  | Train Loss: 0.125 | Grad Norm: inf")
+    assert got.steps == [300, 400]
+    assert got.column("grad_norm_before_clip") == [1.25, math.inf]
+    assert got.column("loss") == [0.25, 0.125]
+
+
 def test_a_line_without_a_value_is_told() -> None:
-    assert [unread.line for unread in read(FORMAT, "step 5 | loss:").unread] == [1]
+    assert [unread.line for unread in read(FORMAT, "step 5 | loss: ").unread] == [1]
