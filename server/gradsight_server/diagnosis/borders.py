@@ -18,6 +18,10 @@ FIRM_ABOVE = 0.30
 TOO_TIGHT_ABOVE = 0.50
 SEVERE_ABOVE = 0.95  # and the median coefficient below SEVERE_COEF: normalised SGD [H]
 SEVERE_COEF = 0.5
+EARLY_STEPS = 300  # norms fall in the first hundreds of steps: what is clipped then is not told as a fault [H]…
+EARLY_RATIO = 4.0  # …where the newest norms are no more than so many thresholds
+EARLY_FALL = 0.95  # newer half ÷ older half of the norms: they still fall
+WARMED_UP_AT = 0.8  # or its learning rate came to its height in the newest fifth
 STEADY_SPREAD = 0.1  # std ÷ mean of the coefficient: Adam does not see a constant one [F], nor nearly so [H]
 EPSILON_COEF = 1e-3  # from here on Adam's own epsilon begins to count [F]
 DETECTION_MAX_NORM = 0.1  # what detection transformers train with (± 1 %); it clips every step by design [P]
@@ -73,6 +77,7 @@ USUAL_GROWTH_INTERVAL = 2000  # torch's [F]
 NEVER_GROWS_INTERVALS = 2  # clean growth intervals without growth [H]
 
 # Non-finite
+FIRST_ROWS = 25  # where nobody says what was used, so many may search for a loss scale: 2^32 takes 22 [H]
 BURST_GAP = 2  # finite steps between that still count as one burst
 BURST_STEPS = 3  # in BURST_WINDOW steps
 BURST_WINDOW = 20
@@ -80,7 +85,7 @@ LONG_STREAK = 10
 DEAD_STREAK = 5  # all newest steps non-finite, where nothing says that they were skipped [H]
 APPLIED_STREAK = 2  # the same where the log says that they were applied [F]
 RARE_FRACTION = 0.01  # as many non-finite norms are routine under fp16, where nobody says what was used [H]
-SKIPPED_FRACTION = 0.10  # of updates, without a loss scale [H]
+SKIPPED_FRACTION = 0.10  # of updates (from BURST_STEPS on), without a loss scale [H]
 MAX_BURSTS = 100  # listed; all are counted
 
 # Layers
@@ -103,6 +108,7 @@ LR_MOVES_MANY = 10
 LR_JUMP_RATIO = 10.0  # from one step to the next [H]
 TURNED_EVALUATIONS = 3  # worse than the best, this often in a row, by TURNED_FRACTION [H]
 TURNED_FRACTION = 0.02
+TURNED_SIGMAS = 4.0  # and by so many robust deviations from one evaluation to the next [H]
 TURNED_CLIPPING = 0.2  # change of the clip fraction over the same time [H]
 RANK_TOLERANCE = 0.01  # spread ÷ largest of one step's norms [H]
 RANK_STEPS = 3

@@ -137,6 +137,8 @@ def judge_clipping(
         verdict, severity, variant = "unknown", "info", explained
     elif explained is not None and verdict in ("firm", "too_tight"):
         severity, variant = "info", explained  # the other finding has the severity
+    elif verdict == "too_tight" and severity != "info" and _is_early(observed, figures):
+        severity, variant = "info", "early"
     elif verdict == "too_tight" and severity != "info" and MEETS_RISEN_NORMS in beside:
         variant = "risen"
     elif verdict == "inactive" and "norm_collapsed" in beside:
@@ -148,6 +150,27 @@ def judge_clipping(
         evidence=_evidence(observed, figures, _fitting(range_, verdict, figures.max_norm)),
         steps=spanning(observed, observed.judged[0], observed.judged[-1]) if len(observed.judged) else None,
     )
+
+
+def _is_early(observed: Observed, figures: Clipped) -> bool:
+    """Whether the run has just begun and its norms still fall: a threshold that is tight now may fit soon."""
+    norms = observed.norms
+    newer, older = norms[len(norms) // 2 :], norms[: len(norms) // 2]
+    if not observed.is_from_start or np.median(newer) > borders.EARLY_FALL * np.median(older):
+        return False
+    newest = float(np.median(norms[-len(norms) // 4 :]))
+    is_near = figures.max_norm is not None and newest <= borders.EARLY_RATIO * figures.max_norm
+    return (len(norms) < borders.EARLY_STEPS and is_near) or _lr_warms_up(observed)
+
+
+def _lr_warms_up(observed: Observed) -> bool:
+    """Whether the learning rate began low and has not come to its height, or has only just."""
+    lr = observed.steps.lr
+    values = np.empty(0) if lr is None else lr.values[lr.finite]
+    if len(values) < borders.MIN_NORMS:
+        return False
+    height = int(np.argmax(values))
+    return bool(values[0] < values[height] / 2 and height >= borders.WARMED_UP_AT * len(values))
 
 
 def _verdict(observed: Observed, figures: Clipped) -> tuple[ClippingVerdict, Severity, str]:

@@ -8,7 +8,7 @@ import numpy as np
 from gradsight_server.diagnosis import borders
 from gradsight_server.diagnosis.answer import Burst, Severity
 from gradsight_server.diagnosis.inputs import Bools
-from gradsight_server.diagnosis.levels import longest_streak, streaks, trailing_streak
+from gradsight_server.diagnosis.levels import longest_streak, moves, streaks, trailing_streak
 from gradsight_server.diagnosis.observed import Observed
 from gradsight_server.diagnosis.overflows import Overflows
 from gradsight_server.diagnosis.rule import Found, spanning
@@ -62,6 +62,8 @@ def dead_run(observed: Observed, overflows: Overflows) -> Iterator[Found]:
         return  # the scale's verdict says it
     bad = observed.nonfinite & ~observed.skipped
     lost = trailing_streak(bad | ~_has_norm(observed) & _loss_is_bad(observed))
+    if _loss_lives(observed, observed.num_rows - lost):
+        return  # with NaN in the weights the loss would be NaN
     was_applied = bool(observed.applied[observed.num_rows - lost :].all())
     least = borders.APPLIED_STREAK if was_applied else borders.DEAD_STREAK
     if lost < least:
@@ -84,6 +86,14 @@ def _has_norm(observed: Observed) -> Bools:
 def _loss_is_bad(observed: Observed) -> Bools:
     column = observed.steps.loss
     return np.zeros(observed.num_rows, dtype=np.bool_) if column is None else column.nonfinite
+
+
+def _loss_lives(observed: Observed, first: int) -> bool:
+    """Whether the loss is finite after this row, and moves: a logger that hides NaN repeats a value, or puts 0.0."""
+    column, loss = observed.steps.loss, observed.loss[first + 1 :]
+    if column is None or column.nonfinite[first + 1 :].any():
+        return False
+    return moves(loss[np.isfinite(loss)])
 
 
 def _loss_is_zero(observed: Observed, first: int) -> bool:
@@ -122,6 +132,8 @@ def nonfinite_steps(observed: Observed, overflows: Overflows) -> Iterator[Found]
     trailing, streak = trailing_streak(bad), longest_streak(bad)
     kinds = ["loss"] if bool(_loss_is_bad(observed)[rows].any()) else []
     kinds += ["guarded"] if bool(observed.skipped[rows].all()) else []
+    if not kinds and trailing >= borders.DEAD_STREAK and _loss_lives(observed, observed.num_rows - trailing):
+        kinds = ["loss_lives"]
     yield Found(
         code="nonfinite_steps",
         severity=_severity(observed, overflows, bad, trailing),
@@ -138,9 +150,9 @@ def nonfinite_steps(observed: Observed, overflows: Overflows) -> Iterator[Found]
 
 
 def _severity(observed: Observed, overflows: Overflows, bad: Bools, trailing: int) -> Severity:
-    if trailing >= borders.LONG_STREAK:
-        return "critical"
-    return "info" if _is_routine(observed, overflows, bad) else "warning"
+    if _is_routine(observed, overflows, bad):
+        return "info"
+    return "critical" if trailing >= borders.LONG_STREAK else "warning"
 
 
 def _is_routine(observed: Observed, overflows: Overflows, bad: Bools) -> bool:
@@ -154,7 +166,7 @@ def _is_routine(observed: Observed, overflows: Overflows, bad: Bools) -> bool:
     if record.scaler is None or record.precision in ("bf16", "fp32"):
         return False
     rows = np.flatnonzero(bad)
-    at_start = observed.is_from_start and bool(np.all(rows < max(5, observed.num_rows // 20))) and not bad[-1]
+    at_start = observed.is_from_start and bool(rows[-1] < borders.FIRST_ROWS) and not _loss_is_bad(observed)[rows].any()
     is_rare = len(rows) <= max(2, borders.RARE_FRACTION * observed.num_rows) < observed.num_rows
     return at_start or (is_rare and longest_streak(bad) < borders.BURST_STEPS)
 
@@ -178,12 +190,13 @@ def steps_skipped(observed: Observed, overflows: Overflows) -> Iterator[Found]:
     """Many updates are skipped although there is no loss scale: training stands still on them."""
     if overflows.is_scaled:
         return
-    skipped = observed.skipped & ~observed.has_reason("no_gradient")
+    skipped = observed.skipped & ~observed.has_reason("no_gradient", "user")
     fraction = float(np.mean(skipped)) if observed.num_rows else 0.0
     trailing = trailing_streak(skipped)
-    if fraction <= borders.SKIPPED_FRACTION and trailing < borders.LONG_STREAK:
-        return
     rows = np.flatnonzero(skipped)
+    is_much = fraction > borders.SKIPPED_FRACTION and len(rows) >= borders.BURST_STEPS
+    if not is_much and trailing < borders.LONG_STREAK:
+        return
     yield Found(
         code="steps_skipped",
         severity="critical" if trailing >= borders.LONG_STREAK else "warning",

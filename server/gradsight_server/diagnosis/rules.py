@@ -31,7 +31,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
             f"above {b.TOO_TIGHT_ABOVE:.0%}. SGD: critical above {b.SEVERE_ABOVE:.0%} with a median coefficient below "
             f"{b.SEVERE_COEF:g}. Adam and its kin: info where the coefficient's spread is at most "
             f"{b.STEADY_SPREAD:g}. A threshold of {b.DETECTION_MAX_NORM:g} that clips above {b.SEVERE_ABOVE:.0%}, "
-            "without SGD: info. Norms that explode: info. Policies that hold each layer by itself: a median "
+            "without SGD: info. Norms that explode: info. Norms that still fall: info in the first "
+            f"{b.EARLY_STEPS} steps, up to {b.EARLY_RATIO:g} thresholds, or while the learning rate warms up. "
+            "Policies that hold each layer by itself: a median "
             f"coefficient below {b.PER_LAYER_TIGHT_COEF:g}",
             "info",
             "warning",
@@ -196,8 +198,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _rule(
             "run_dead",
             f"all newest steps not finite and not skipped, {b.DEAD_STREAK} or more; {b.APPLIED_STREAK} where the "
-            "log says "
-            "that they were applied",
+            "log says that they were applied; and the loss does not move on",
             "critical",
         ),
         _rule(
@@ -212,7 +213,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _rule(
             "nonfinite_steps",
             "a norm is NaN or Inf and no loss scale explains it; info where nobody says whether there is one and they "
-            f"are few (up to {b.RARE_FRACTION:.0%}) or at the start; critical from {b.LONG_STREAK} newest on",
+            f"are few (up to {b.RARE_FRACTION:.0%}, never {b.BURST_STEPS} in a row) or among the first "
+            f"{b.FIRST_ROWS}; critical from {b.LONG_STREAK} newest on",
             "info",
             "warning",
             "critical",
@@ -225,7 +227,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "steps_skipped",
-            f"above {b.SKIPPED_FRACTION:.0%} of the steps skipped without a loss scale; critical where the newest "
+            f"above {b.SKIPPED_FRACTION:.0%} of the steps ({b.BURST_STEPS} or more) skipped without a loss scale, "
+            "not by the user; critical where the newest "
             f"{b.LONG_STREAK} are",
             "warning",
             "critical",
@@ -289,7 +292,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "validation_turned",
-            f"{b.TURNED_EVALUATIONS} evaluations in a row {b.TURNED_FRACTION:.0%} worse than the best, and the clip "
+            f"{b.TURNED_EVALUATIONS} evaluations in a row {b.TURNED_FRACTION:.0%} (and {b.TURNED_SIGMAS:g} times their "
+            "noise) worse than the best, and the clip "
             f"fraction changed by {100 * b.TURNED_CLIPPING:.0f} points since",
             "warning",
         ),

@@ -171,6 +171,8 @@ def _turn(metric: MetricSeries, sign: int) -> int | None:
         return None
     best = int(np.argmax(values))
     since = values[best + 1 :]
-    worse = since < values[best] - borders.TURNED_FRACTION * abs(values[best])
+    bends = np.abs(values[1:-1] - (values[:-2] + values[2:]) / 2)  # of one evaluation; a trend does not bend
+    noise = 1.4826 * float(np.median(bends)) / 1.5**0.5
+    worse = since < values[best] - max(borders.TURNED_FRACTION * abs(values[best]), borders.TURNED_SIGMAS * noise)
     newest = worse[-borders.TURNED_EVALUATIONS :]
     return int(step[best]) if len(newest) == borders.TURNED_EVALUATIONS and bool(newest.all()) else None

@@ -133,7 +133,7 @@ def test_updates_skipped_while_the_loss_stays_finite() -> None:
     answer = said(norms, loss=np.full(600, 65.1), skipped=np.isnan(norms))
     found = finding(answer, "steps_skipped")
     assert found is not None
-    assert "75 steps (12 %) were skipped" in found.advice
+    assert "75 steps were skipped (12 %)" in found.advice
     assert "targets longer than their input" in found.advice
 
 

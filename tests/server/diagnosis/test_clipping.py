@@ -289,3 +289,29 @@ def test_all_zero_norms_are_not_asked_to_be_recorded() -> None:
     assert answer.clipping.verdict == "unknown"
     assert "Record grad_norm_before_clip" not in answer.clipping.advice
     assert codes(answer) == {"norm_all_zero"}
+
+
+def falling(num_steps: int, *, to: float) -> Floats:
+    """Norms as they are at the beginning of most trainings: high, and soon lower."""
+    return usual_norms(num_steps, median=to) * (1 + 3 * np.exp(-np.arange(num_steps) / 40))
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "to", "severity"),
+    [(80, 0.9, "info"), (80, 5.0, "warning"), (290, 1.8, "info"), (310, 1.8, "warning")],
+)
+def test_a_run_that_has_just_begun_is_not_warned_while_its_norms_fall(num_steps: int, to: float, severity: str) -> None:
+    answer = said(falling(num_steps, to=to), max_norm=1.0)
+    assert (answer.clipping.verdict, answer.clipping.severity) == ("too_tight", severity)
+    assert ("look again after some hundred steps" in answer.clipping.advice) == (severity == "info")
+
+
+def test_a_run_that_has_just_begun_is_warned_where_its_norms_do_not_fall() -> None:
+    assert said(usual_norms(80, median=2.0), max_norm=1.0).clipping.severity == "warning"
+
+
+@pytest.mark.parametrize(("warmup", "severity"), [(1000, "info"), (300, "warning")])
+def test_a_run_is_not_warned_while_its_learning_rate_warms_up(warmup: int, severity: str) -> None:
+    norms = usual_norms(500, median=5.0) * np.geomspace(2, 1, 500)
+    answer = said(norms, max_norm=1.0, lr=1e-3 * np.minimum(1, np.arange(1, 501) / warmup))
+    assert (answer.clipping.verdict, answer.clipping.severity) == ("too_tight", severity)

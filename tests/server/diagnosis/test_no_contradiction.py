@@ -26,12 +26,12 @@ def levels(random: Any, num_steps: int) -> Floats:
 
 def thresholds(random: Any, num_steps: int) -> Floats:
     """A threshold that stands, falls or rises, jumps, or trembles."""
-    max_norm, other = np.exp(random.normal(0, 1, 2))
-    kind = random.integers(4)
+    max_norm, other = np.exp(random.normal(0, 1, 2)).tolist()
+    kind = int(random.integers(4))
     kinds: list[Floats] = [
         np.full(num_steps, max_norm),
         np.linspace(max_norm, other, num_steps),
-        np.where(np.arange(num_steps) < num_steps * random.random(), max_norm, other),
+        np.where(np.arange(num_steps) < num_steps * float(random.random()), max_norm, other),
         max_norm * np.exp(0.2 * random.normal(size=num_steps)),
     ]
     return kinds[kind]

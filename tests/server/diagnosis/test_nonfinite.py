@@ -78,8 +78,28 @@ def test_ten_newest_nan_steps_are_critical() -> None:
 
 @pytest.mark.parametrize(("num_nan", "is_dead"), [(4, False), (5, True)])
 def test_a_run_whose_later_steps_are_all_nan_is_dead(num_nan: int, is_dead: bool) -> None:
-    answer = with_nan(range(400 - num_nan, 400), about=None)
+    loss = np.where(np.arange(400) < 400 - num_nan, 1.0, np.nan)
+    answer = with_nan(range(400 - num_nan, 400), about=None, loss=loss)
     assert ("run_dead" in codes(answer)) == is_dead
+
+
+def test_a_run_whose_loss_lives_on_is_not_dead_but_learns_nothing() -> None:
+    for num_nan, severity in ((5, "warning"), (10, "critical")):
+        answer = with_nan(range(400 - num_nan, 400), about=None)
+        assert "run_dead" not in codes(answer)
+        found = finding(answer, "nonfinite_steps")
+        assert found is not None
+        assert (found.severity, found.title.endswith("while the loss is finite")) == (severity, True)
+    repeated = with_nan(range(390, 400), about=None, loss=np.minimum(np.arange(400.0), 390.0))
+    assert "run_dead" in codes(repeated)
+
+
+def test_a_search_for_a_loss_scale_that_nobody_recorded_is_not_a_dead_run() -> None:
+    for num_steps in (1, 5, 12, 24):
+        answer = said(np.full(num_steps, np.nan), loss=np.linspace(11, 10.9, num_steps))
+        assert "run_dead" not in codes(answer)
+    for num_steps in (30, 100, 300):
+        assert with_nan(range(12), num_steps=num_steps, about=None).severity == "info"
 
 
 def test_two_nan_steps_that_were_applied_suffice() -> None:
@@ -151,7 +171,7 @@ def test_several_nan_in_a_row_are_routine_at_the_start_alone(first: int, severit
 
 
 def test_a_dead_run_is_not_also_asked_about_its_threshold() -> None:
-    answer = with_nan(range(200, 400), about=None)
+    answer = with_nan(range(200, 400), about=None, loss=np.where(np.arange(400) < 200, 1.0, 0.0))
     assert codes(answer) == {"run_dead"}
 
 
@@ -160,3 +180,10 @@ def test_norms_that_are_all_nan_are_not_asked_to_be_recorded() -> None:
     assert answer.clipping.verdict == "unknown"
     assert answer.clipping.advice.startswith("Every norm so far is NaN or Inf.")
     assert not {code for code in codes(answer) if code.startswith("clipping_")}
+
+
+def test_updates_that_the_user_left_out_are_not_counted_against_the_run() -> None:
+    skipped = np.arange(400) % 4 == 0
+    reasons = ["user" if one else None for one in skipped]
+    assert "steps_skipped" not in codes(said(usual_norms(400), skipped=skipped, skip_reason=reasons, about=FP32))
+    assert "steps_skipped" not in codes(with_nan(0, 3, num_steps=8, skipped=np.isin(np.arange(8), (0, 3))))

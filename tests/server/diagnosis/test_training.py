@@ -134,3 +134,12 @@ def test_lost_rows_are_measured_by_the_whole_range_and_not_by_the_newest_rows() 
     assert found is not None
     assert found.severity == "info"
     assert found.evidence["fraction"] == pytest.approx(2_000 / 102_000)
+
+
+def test_a_noisy_validation_loss_has_not_turned() -> None:
+    noise = 0.06 * np.random.default_rng(3).normal(size=40)
+    noise[30] = -0.2  # one lucky evaluation, which none of the later ones comes near
+    steps_, values = np.arange(25, 1001, 25), 2.0 + noise
+    about = replace(context(policy="global_norm(1.0)"), metrics={"val_loss": MetricSeries(steps_, values)})
+    norms = np.concatenate([usual_norms(775, median=1.2), usual_norms(225, median=0.3)])
+    assert "validation_turned" not in codes(diagnose(steps(norms, max_norm=1.0), about))

@@ -130,6 +130,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "NaN or Inf in the gradients; these steps were skipped",
         _COUNTED + "The weights are unhurt. " + _LAYER + _DETECT,
     ),
+    "nonfinite_steps.loss_lives": (
+        "The newest gradients are all NaN or Inf, while the loss is finite",
+        _COUNTED
+        + "With NaN in the weights the loss would be NaN, so these updates were left out, or the loss scale is "
+        "still being found. Record skipped and loss_scale to tell. " + _LAYER + _DETECT,
+    ),
     "nonfinite_steps.loss": (
         "NaN or Inf in loss and gradients",
         _COUNTED + _FORWARD + _DETECT,
@@ -145,7 +151,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "steps_skipped": (
         "Many updates are skipped",
-        "{num_skipped:steps} ({fraction:percent}) were skipped without a loss scale that would explain it[[, the last "
+        "{num_skipped:steps were} skipped ({fraction:percent}) without a loss scale that would explain it[[, the last "
         "{newest_streak:count} in a row]]. The loss may look fine meanwhile: find the inputs whose gradient is NaN (in "
         "CTC: targets longer than their input).",
     ),
