@@ -41,7 +41,7 @@ class Training:
 TRAININGS = {
     training.name: training
     for training in (
-        Training(name="healthy", clip=0.9, lr=2e-3),
+        Training(name="healthy", clip=1.0, lr=2e-3),
         Training(name="too-tight-threshold", clip=0.02, lr=2e-3),
         # fp16 on a CPU is some twenty times slower than fp32: a smaller model keeps its steps below 150 ms.
         Training(
@@ -133,7 +133,7 @@ def train(training: Training, num_steps: int) -> None:
     )
     with run:
         for step, (x, y) in zip(range(num_steps), batches(tokens, training), strict=False):
-            warm = min(1.0, (step + 1) / 100)
+            warm = min(1.0, (step + 1) / min(100, 1 + num_steps // 10))
             wrong = 1000.0 if step >= training.lr_goes_wrong_at * num_steps else 1.0
             optimizer.param_groups[0]["lr"] = training.lr * warm * wrong
             optimizer.zero_grad()
