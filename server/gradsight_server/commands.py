@@ -22,6 +22,12 @@ app.add_typer(db_app, name="db")
 
 Db = Annotated[str | None, typer.Option(help="Database URL or SQLite file.", show_default="sqlite:///gradsight.db")]
 Server = Annotated[str, typer.Option(help="Address of the server.", envvar="GRADSIGHT_SERVER")]
+LogFormat = Annotated[
+    str, typer.Option("--format", metavar="NAME", help="The log's format; auto tells by its content.")
+]
+Columns = Annotated[
+    str | None, typer.Option("--map", metavar="norm=COL,…", help="Which of the log's columns are which.")
+]
 Token = Annotated[str | None, typer.Option(help="The server's token.", envvar="GRADSIGHT_TOKEN", show_envvar=True)]
 
 
@@ -181,9 +187,13 @@ def tail(
 
 @app.command()
 def diagnose(
-    targets: Annotated[list[str], typer.Argument(metavar="RUN_ID|PATH…", help="Runs on the server, or logs.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="RUN_ID|PATH…", help="Runs on the server, or logs; - is a pipe.")
+    ],
     max_norm: Annotated[float | None, typer.Option(help="The threshold, for a log that does not tell it.")] = None,
     stream: Annotated[str | None, typer.Option(help="Of a run that has several.", show_default="main")] = None,
+    log_format: LogFormat = "auto",
+    columns: Columns = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON; an array for several.")] = False,
     fail_on: Annotated[
         str | None, typer.Option(metavar="warning|critical", help="Exit with 1 where something is as bad as that.")
@@ -191,11 +201,19 @@ def diagnose(
     server: Server = DEFAULT_SERVER,
     token: Token = None,
 ) -> None:
-    """Say what is wrong with clipping and loss scale, and what to do: of runs, or of JSON-lines and CSV logs."""
+    """Say what is wrong with clipping and loss scale, and what to do: of runs, or of any training log."""
     from gradsight_server.diagnosing import diagnose_all  # late: numpy and Rich
 
     code = diagnose_all(
-        targets, server=server, token=token, stream=stream, max_norm=max_norm, as_json=as_json, fail_on=fail_on
+        targets,
+        server=server,
+        token=token,
+        stream=stream,
+        max_norm=max_norm,
+        log_format=log_format,
+        columns=columns,
+        as_json=as_json,
+        fail_on=fail_on,
     )
     raise typer.Exit(code)
 

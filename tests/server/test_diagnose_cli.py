@@ -116,10 +116,11 @@ def test_without_a_target_it_is_wrong_use(capsys: Captured) -> None:
 def test_a_bad_file_is_one_line_and_the_others_are_diagnosed(tight: str, tmp_path: Path, capsys: Captured) -> None:
     empty = tmp_path / "empty.csv"
     empty.touch()
+    (tmp_path / "folder").mkdir()
     for bad, words in (
         (str(empty), "is empty"),
         ("nope.jsonl", "neither a file nor a run"),
-        (str(tmp_path), "a folder"),
+        (str(tmp_path / "folder"), "a folder"),
     ):
         assert run(bad, tight) == 1
         said = capsys.readouterr()

@@ -199,11 +199,12 @@ def stream_of(name: str) -> str | None:
 _PREFERRED = ("preclip", "pre", "before", "total", "global", "unclipped")
 
 
-def chosen(names: Iterable[str]) -> dict[str, str]:
+def chosen(names: Iterable[str], *, only_sure: bool = False) -> dict[str, str]:
     """{our column: the name that stands for it}, of all columns of a table.
 
     Of several the surest wins: our own name, then one that says before clipping, of all parameters or of training, then
-    the shortest. Where no name is a norm and exactly one ends like one (`my_run/grad_norm`), that one is.
+    the shortest. Where no name is a norm and exactly one ends like one (`my_run/grad_norm`), that one is; not so where
+    only what is sure is wanted.
     """
     names = list(dict.fromkeys(names))
     found: dict[str, str] = {}
@@ -211,7 +212,7 @@ def chosen(names: Iterable[str]) -> dict[str, str]:
         column = column_of(name)
         if column is not None and (column not in found or _rank(name, column) < _rank(found[column], column)):
             found[column] = name
-    if "grad_norm_before_clip" not in found:
+    if "grad_norm_before_clip" not in found and not only_sure:
         ends = [name for name in names if words_of(name)[-2:] in (("grad", "norm"), ("gradient", "norm"))]
         if len(ends) == 1 and not _EVALUATIONS.intersection(words_of(ends[0])) and not is_after_clip(ends[0]):
             found["grad_norm_before_clip"] = ends[0]

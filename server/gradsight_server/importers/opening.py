@@ -8,9 +8,13 @@ import codecs
 import gzip
 import io
 import lzma
+import shutil
+import sys
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
@@ -70,6 +74,15 @@ def _largest_in(path: Path) -> BufferedIOBase:
         if largest.flag_bits & 1:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with a password.")
         return cast(BufferedIOBase, archive.open(largest))
+
+
+@contextmanager
+def standard_input() -> Iterator[Path]:
+    """What comes through a pipe, as a file: its format is told by looking at several places."""
+    with tempfile.NamedTemporaryFile(prefix="gradsight-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+        file.flush()
+        yield Path(file.name)
 
 
 def is_packed(path: Path) -> bool:

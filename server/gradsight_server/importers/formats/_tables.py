@@ -1,0 +1,96 @@
+"""What tables have in common, be their rows CSV or JSON: which column is which, and a row as a point."""
+
+from collections.abc import Iterable, Iterator
+
+from gradsight import wire
+from gradsight_server.importers.format import Options
+from gradsight_server.importers.items import Item, Point, Unread
+from gradsight_server.importers.names import chosen
+from gradsight_server.importers.numbers import is_recorded, number
+
+MAX_NAMES = 10_000
+MAX_LAYOUTS = 1_000
+"""Rows that tell different things have different names; so many combinations are remembered."""
+TEXTS = frozenset(wire.TEXT_COLUMNS)
+KEYS = frozenset({"step", "epoch", "rank", "wall_time_s", "stream"})
+
+Layout = list[tuple[str, str | None]]
+"""(the log's name, our column or None for a metric) of each cell."""
+
+
+class Columns:
+    """Tells our columns among a table's names, which may become more from row to row."""
+
+    def __init__(self, options: Options) -> None:
+        self._own = {theirs: ours for ours, theirs in options.columns}
+        self._names: dict[str, None] = {}
+        self._layouts: dict[tuple[str, ...], Layout] = {}
+
+    def layout(self, names: tuple[str, ...]) -> Layout:
+        """What each of these names is."""
+        found = self._layouts.get(names)
+        if found is None:
+            found = self._layouts[names] = self._made(names)
+        return found
+
+    def _made(self, names: tuple[str, ...]) -> Layout:
+        known = len(self._names)
+        if known < MAX_NAMES:
+            self._names.update(dict.fromkeys(names))
+        if len(self._names) != known or len(self._layouts) >= MAX_LAYOUTS:
+            self._layouts.clear()  # a new name may be the better one for a column
+        taken = set(self._own.values())
+        ours = {theirs: column for column, theirs in chosen(self._names).items() if column not in taken} | self._own
+        if "stream" in self._names:
+            ours.setdefault("stream", "stream")
+        return [(name, ours.get(name)) for name in names]
+
+
+def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Item]:
+    """A row as a point, and what of it is no number. A row that says nothing of a step is none."""
+    point = Point(line, None)
+    for (name, column), cell in zip(layout, cells, strict=False):
+        if cell is None or cell == "":
+            continue
+        if type(cell) is float or type(cell) is int:
+            value: float | None = float(cell) if abs(cell) < 1e300 else number(cell)
+        elif column in TEXTS or column == "stream":
+            _put_text(point, str(column), cell)
+            continue
+        else:
+            value = number(cell)
+        if value is None:
+            if column is not None and is_recorded(cell):
+                shown = repr(cell)
+                yield Unread(line, f"{name} must be a number, got {shown if len(shown) <= 60 else shown[:57] + '…'}")
+        elif column is None:
+            point.metrics[name] = value
+        elif column in KEYS:
+            _put_key(point, column, value)
+        else:
+            point.values[column] = value
+    if point.values or point.metrics:
+        yield point
+
+
+def _put_text(point: Point, column: str, cell: object) -> None:
+    text = cell.strip() if isinstance(cell, str) and is_recorded(cell) else ""
+    if not text:
+        return
+    if column == "stream":
+        point.stream = text[:256]
+    elif column == "skip_reason" and text in wire.SKIP_REASONS:
+        point.skip_reason = text
+    elif column == "first_nonfinite_layer":
+        point.first_nonfinite_layer = text[:1024]
+
+
+def _put_key(point: Point, column: str, value: float) -> None:
+    if column == "step":
+        point.step = value
+    elif column == "epoch":
+        point.epoch = value
+    elif column == "wall_time_s":
+        point.wall_time_s = value
+    elif column == "rank" and 0 <= value < 2**31:
+        point.rank = int(value)

@@ -1,0 +1,143 @@
+"""CSV, TSV, or columns set apart by blanks: a table with names in its first line, whichever program wrote it."""
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gradsight_server.errors import NothingToReadError
+from gradsight_server.importers.format import FileFormat, Options
+from gradsight_server.importers.formats._tables import Columns, Layout, items_of
+from gradsight_server.importers.items import Item, Restart, Unread
+from gradsight_server.importers.lines import MAX_LINE, LineSource
+from gradsight_server.importers.names import chosen
+from gradsight_server.importers.numbers import is_recorded, number
+from gradsight_server.importers.opening import decoded, open_bytes, read_head
+
+DELIMITERS = (",", ";", "\t", "|")
+BLANKS = "blanks"
+OF_A_STEP = {"step", "loss", "grad_norm_before_clip", "loss_scale"}
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*")
+
+
+def recognise(path: Path, head: bytes) -> bool:
+    """Names in the first line, and in the lines after it as many cells, numbers among them."""
+    if path.is_dir():
+        return False
+    lines = _first_lines(head)
+    return bool(lines) and _delimiter(lines) is not None
+
+
+def _first_lines(head: bytes) -> list[str]:
+    """At most 50 lines with something in them, without comments; the last one may be cut, so it does not count."""
+    lines = [line for line in decoded(head[: 2**18]).split("\n") if line.strip() and not line.startswith("##")]
+    return lines[:50] if len(lines) > 50 or head.endswith(b"\n") or len(lines) < 3 else lines[:-1]
+
+
+def _delimiter(lines: list[str]) -> str | None:
+    """What sets the cells apart; None where this is no table."""
+    head = lines[0].removeprefix("# ").strip("\r")
+    found = max(DELIMITERS, key=head.count)
+    if head.count(found) and _fits(lines, lambda line: next(csv.reader([line], delimiter=found), [])):
+        return found
+    is_named = {"grad_norm_before_clip", "loss_scale"} & chosen(head.split()).keys()
+    return BLANKS if is_named and _fits(lines, str.split) else None
+
+
+def _fits(lines: list[str], cells_of: Callable[[str], list[str]]) -> bool:
+    try:
+        rows = [cells_of(line.removeprefix("# ").strip("\r")) for line in lines]
+    except csv.Error:
+        return False
+    names, others = rows[0], rows[1:]
+    if len(names) < 2 or sum(1 for name in names if len(name) > 200 or "{" in name) > 0:
+        return False
+    whole = [row for row in others if len(row) == len(names) and any(number(cell) is not None for cell in row)]
+    return len(whole) >= len(others) / 2 if others else bool(OF_A_STEP & chosen(names).keys())
+
+
+def read(path: Path, options: Options) -> Iterator[Item]:
+    lines = _first_lines(read_head(path, 2**18))
+    if not lines:
+        raise NothingToReadError(f"{str(path)!r} is empty.")
+    delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
+    with open_bytes(path) as file:
+        source = LineSource(file)
+        yield from _items(path, _Rows(source, delimiter), options)
+    yield from (Unread(*problem) for problem in source.problems)
+
+
+class _Rows:
+    """The rows of a table, and the line each ends in."""
+
+    def __init__(self, source: LineSource, delimiter: str) -> None:
+        self._lines = iter(source)
+        self.delimiter = delimiter
+        self.line = 0
+        csv.field_size_limit(2 * MAX_LINE)  # csv's own is for the whole process, too; a line has ours already
+
+    def __iter__(self) -> Iterator[list[str] | csv.Error]:
+        if self.delimiter == BLANKS:
+            yield from (text.split() for text in self._texts())
+            return
+        reader = csv.reader(self._texts(), delimiter=self.delimiter)
+        while True:
+            try:
+                yield next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield error
+
+    def _texts(self) -> Iterator[str]:
+        for line, text in self._lines:
+            self.line = line
+            yield text
+
+
+def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
+    columns = Columns(options)
+    layout: Layout = []
+    names: list[str] = []
+    num_rows = 0
+    has_decimal_comma: bool | None = None if rows.delimiter == ";" else False
+    for row in rows:
+        if isinstance(row, csv.Error):
+            yield Unread(rows.line, f"no CSV: {row}")
+            continue
+        if not any(map(str.strip, row)):
+            continue
+        if not names:
+            names, is_numbers = _names(row)
+            layout = columns.layout(tuple(names))
+            if not is_numbers:
+                continue
+        num_rows += 1
+        if row[0].strip().removeprefix("# ") == names[0] and [cell.strip() for cell in row] == names:
+            yield Restart(rows.line, "the table's names again")
+            continue
+        if len(row) != len(names):
+            yield Unread(rows.line, f"{len(row)} cells where the table has {len(names)} columns")
+            continue
+        if has_decimal_comma is None and any(map(is_recorded, row)):
+            has_decimal_comma = any(map(_DECIMAL_COMMA.fullmatch, row)) and not any("." in cell for cell in row)
+        cells = [cell.replace(",", ".") for cell in row] if has_decimal_comma else row
+        yield from items_of(rows.line, layout, cells)
+    if not num_rows:
+        raise NothingToReadError(f"{str(path)!r} has no rows below its first line, {', '.join(names)[:80]!r}.")
+
+
+def _names(row: list[str]) -> tuple[list[str], bool]:
+    """The columns' names; of a table without, their places from 1 on, and that its first row is one already."""
+    if all(number(cell) is not None for cell in row):
+        return [str(i) for i in range(1, len(row) + 1)], True
+    return [cell.strip().removeprefix("# ") for cell in row], False
+
+
+FORMAT = FileFormat(
+    name="csv_table",
+    title="CSV, TSV, or a table set apart by blanks",
+    source="any program (W&B history, Lightning's CSVLogger, OpenAI's progress.csv, …); names as in importers/names.py",
+    recognise=recognise,
+    read=read,
+)

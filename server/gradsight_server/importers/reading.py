@@ -1,0 +1,181 @@
+"""From a path to items: which files are logs, in which format each is, and what each says, item by item."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+
+from gradsight_server.errors import NothingToReadError
+from gradsight_server.importers import own
+from gradsight_server.importers.format import FileFormat, Format, LineFormat, Options
+from gradsight_server.importers.formats import key_value
+from gradsight_server.importers.items import Item, Unread
+from gradsight_server.importers.lines import LineSource
+from gradsight_server.importers.names import column_of
+from gradsight_server.importers.opening import DAMAGE, open_bytes, read_head
+from gradsight_server.importers.registry import HEAD_BYTES, LAST, format_named, recognise, sample_lines
+
+MAX_FILES = 1_000
+"""Of a folder so many files are looked at."""
+MAX_NAMES = 8
+NO_OPTIONS = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A log: a file or folder, and the format it is in; None for an export of ours."""
+
+    path: Path
+    format: Format | None
+    name: str
+    """What a person calls it: its path."""
+
+
+def sources_of(
+    path: Path, format_name: str | None = None, name: str | None = None, options: Options = NO_OPTIONS
+) -> list[Source]:
+    """The logs at a path: the file, the folder as one log, or each log in the folder.
+
+    Args:
+        format_name: The format a person names; None or "auto" finds out.
+        name: What a person calls the log, where not by its path.
+        options: Columns a person names may make a log of what would not look like one.
+
+    Raises:
+        NothingToReadError: there is none; says what there is instead.
+        SettingsError: there is no such format.
+    """
+    given = None if format_name in (None, "auto") else format_named(str(format_name))
+    name = name or str(path)
+    if not path.exists():
+        raise NothingToReadError(f"there is no file {name!r}.")
+    if given is not None:
+        if path.is_dir() and isinstance(given, LineFormat):
+            raise NothingToReadError(f"{name!r} is a folder; name a file in it.")
+        return [Source(path, given, name)]
+    if not path.is_dir():
+        return [_of_file(path, name, options)]
+    if (found := recognise(path)) is not None:
+        return [Source(path, found, name)]
+    sources = list(_in_folder(path))
+    if not sources:
+        raise NothingToReadError(f"{name!r} is a folder without a training log in it.")
+    return sources
+
+
+def _of_file(path: Path, name: str, options: Options) -> Source:
+    head = read_head(path, HEAD_BYTES)
+    if own.recognise(path, head):
+        return Source(path, None, name)
+    if not head.strip():
+        raise NothingToReadError(f"{name!r} is empty.")
+    found = recognise(path)
+    if options.columns and (found is None or found.name == LAST):
+        found = key_value.with_columns(options)
+    if found is None:
+        raise NothingToReadError(_refusal(path, name, head))
+    return Source(path, found, name)
+
+
+def _refusal(path: Path, name: str, head: bytes) -> str:
+    if _is_binary(head):
+        return f"{name!r} is no text, and no file of a kind that is known here."
+    names: dict[str, None] = {}
+    for line in sample_lines(path)[:20_000]:
+        names.update(dict.fromkeys(filter(_is_shown, key_value.pairs_of(line[:4096]))))
+        if len(names) > 100:
+            break
+    shown = ", ".join(list(names)[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
+    found = f"found: {shown}" if shown else "and no named numbers at all"
+    return f"{name!r}: no gradient norm or loss scale found; {found}."
+
+
+def _is_shown(name: str) -> bool:
+    return len(name) <= 40 and column_of(name) not in ("step", "epoch", "rank", "wall_time_s")
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether a file's beginning has many bytes that no text has."""
+    part = head[:4096]
+    odd = sum(1 for octet in part if octet < 9 or 13 < octet < 27 or 27 < octet < 32)
+    return odd > 0.1 * len(part) and not part.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _in_folder(folder: Path) -> Iterator[Source]:
+    """Each folder that is one log, and each file that is one, in the order of their names."""
+    num_files = 0
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            entries = sorted(entry for entry in here.iterdir() if not entry.name.startswith("."))
+        except OSError:
+            continue
+        folders = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
+        for entry in entries:
+            if not entry.is_file():
+                continue
+            num_files += 1
+            if num_files > MAX_FILES:
+                return
+            if (found := _recognised(entry)) is not None:
+                yield found
+        for entry in reversed(folders):
+            if (found := _recognised(entry)) is not None:
+                yield found
+            else:
+                waiting.append(entry)
+
+
+def _recognised(path: Path) -> Source | None:
+    try:
+        if not path.is_dir() and own.recognise(path, read_head(path, HEAD_BYTES)):
+            return Source(path, None, str(path))
+        found = recognise(path)
+    except (NothingToReadError, OSError):
+        return None
+    return Source(path, found, str(path)) if found is not None else None
+
+
+def items_of(
+    source: Source, options: Options, *, opened: Callable[[Path], BufferedIOBase] = open_bytes
+) -> Iterator[Item]:
+    """What a log says. Where it is cut or damaged, what comes before, and an `Unread`.
+
+    Args:
+        opened: How a log of lines is opened: `--watch` follows it.
+
+    Raises:
+        NothingToReadError
+    """
+    match source.format:
+        case LineFormat():
+            yield from _items_of_lines(source.path, source.format, options, opened)
+        case FileFormat():
+            try:
+                yield from source.format.read(source.path, options)
+            except DAMAGE as error:
+                yield Unread(
+                    0, f"the file is cut or damaged ({error or type(error).__name__}); what comes before is read"
+                )
+
+
+def _items_of_lines(
+    path: Path, log_format: LineFormat, options: Options, opened: Callable[[Path], BufferedIOBase]
+) -> Iterator[Item]:
+    with opened(path) as file:
+        source = LineSource(file, _filter(log_format))
+        yield from log_format.read(source, options)
+    for line, problem in source.problems:
+        yield Unread(line, problem)
+
+
+def _filter(log_format: LineFormat) -> Callable[[str], object] | None:
+    """Which lines a format is given."""
+    if not log_format.only_matching:
+        return None
+    given = log_format.pattern.search
+    if log_format.also is None:
+        return given
+    also = log_format.also.search
+    return lambda line: given(line) or also(line)

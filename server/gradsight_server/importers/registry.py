@@ -1,0 +1,113 @@
+"""Which format a log is in: told by its content; a format is found by lying in `formats/`."""
+
+import io
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from gradsight_server.errors import SettingsError
+from gradsight_server.importers import formats
+from gradsight_server.importers.format import FileFormat, Format, LineFormat
+from gradsight_server.importers.lines import LineSource
+from gradsight_server.importers.opening import is_packed, open_bytes, read_head, read_up_to
+
+HEAD_BYTES = 2**18
+WINDOW_BYTES = 2**17
+NUM_WINDOWS = 32
+"""How many more places of a large file are looked at where its head, middle and end have nothing."""
+MAX_PACKED_BYTES = 2**25
+"""A packed file cannot be looked into anywhere; so much of it is read through instead."""
+
+GENERIC = ("jsonl", "csv_table")
+"""Tables by their look, whichever tool wrote them: after the formats that name their tool."""
+LAST = "key_value"
+SURE_WEIGHT = 0.5
+"""A line format of less weight does not take a table from the generic formats."""
+
+
+@cache
+def known_formats() -> dict[str, Format]:
+    """All formats by name, in the order of their names."""
+    modules = sorted(found.name for found in iter_modules(formats.__path__) if not found.name.startswith("_"))
+    found: list[Format] = [import_module(f"{formats.__name__}.{name}").FORMAT for name in modules]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+
+def format_named(name: str) -> Format:
+    """
+    Raises:
+        SettingsError: lists the formats there are.
+    """
+    known = known_formats()
+    if name not in known:
+        raise SettingsError(f"--format must be auto or one of {', '.join(known)}; got {name!r}.")
+    return known[name]
+
+
+def recognise(path: Path) -> Format | None:
+    """The format of a file or folder; None where nothing in it looks like a training log.
+
+    Raises:
+        NothingToReadError: it cannot be opened.
+    """
+    known = known_formats()
+    head = read_head(path, HEAD_BYTES)
+    of_files = [one for one in known.values() if isinstance(one, FileFormat)]
+    for one in of_files:
+        if one.name not in GENERIC and one.recognise(path, head):
+            return one
+    if path.is_dir():
+        return None
+    table = next((one for one in of_files if one.name in GENERIC and one.recognise(path, head)), None)
+    by_lines = [one for one in known.values() if isinstance(one, LineFormat) and one.name != LAST]
+    for sample in _samples(path, head):
+        best = max(by_lines, key=lambda one: _score(one, sample), default=None)
+        if best is not None and _score(best, sample) > 0 and (table is None or best.weight >= SURE_WEIGHT):
+            return best
+        if table is not None:
+            return table
+        fallback = known.get(LAST)
+        if isinstance(fallback, LineFormat) and _score(fallback, sample) > 0:
+            return fallback
+    return None
+
+
+def _score(one: LineFormat, lines: list[str]) -> float:
+    found = one.pattern.search
+    return one.weight * sum(1 for line in lines if found(line))
+
+
+def sample_lines(path: Path) -> list[str]:
+    """Lines of a file's head, middle and end.
+
+    Raises:
+        NothingToReadError
+    """
+    return next(_samples(path, read_head(path, HEAD_BYTES)))
+
+
+def _samples(path: Path, head: bytes) -> Iterator[list[str]]:
+    """Lines of the head, the middle and the end; then, if asked on, of many more places."""
+    if len(head) < HEAD_BYTES:
+        yield _lines(head)
+        return
+    if is_packed(path):
+        yield _lines(head)
+        with open_bytes(path) as file:
+            yield _lines(read_up_to(file, MAX_PACKED_BYTES))
+        return
+    size = path.stat().st_size
+    yield _lines(head) + _window(path, size // 2) + _window(path, max(size - WINDOW_BYTES, HEAD_BYTES))
+    yield [line for i in range(NUM_WINDOWS) for line in _window(path, size * i // NUM_WINDOWS)]
+
+
+def _window(path: Path, start: int) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(start // 2 * 2)  # where UTF-16 has whole characters
+        return _lines(file.read(WINDOW_BYTES))
+
+
+def _lines(raw: bytes) -> list[str]:
+    return [line for _, line in LineSource(io.BytesIO(raw))]

@@ -1,0 +1,185 @@
+"""Logs in every odd shape: what is there is read, what isn't is not made up, and nothing raises but one clear error."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradsight_server.errors import NothingToReadError
+from gradsight_server.importers.logs import read_logs
+from tests.server.importers.kit import column, norms, only_part, read, steps, write
+
+
+def test_json_lines_and_csv_say_the_same(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": 5, "loss": 1.5, "grad_norm": 2.0}, {"step": 10, "loss": 1.25, "grad_norm": None}
+    ]  # fmt: skip
+    table = "step,loss,grad_norm\n5,1.5,2.0\n10,1.25,\n"
+    for content in (rows, table, "﻿" + table, table.replace(",", ";"), table.replace(",", "\t").replace("\n", "\r\n"),
+                    json.dumps(rows), json.dumps(rows, indent=2), json.dumps({"a": 1, "history": rows}), "\n\n" + table,
+                    json.dumps({name: [row[name] for row in rows] for name in rows[0]}), f"# {table}",
+                    table.encode("utf-16")):  # fmt: skip
+        log = read(tmp_path, content)
+        part = only_part(log)
+        assert steps(part) == [5, 10], content
+        assert norms(part) == [2.0, None], "an empty cell is not a zero"
+        assert column(part, "loss") == [1.5, 1.25]
+        assert log.notes == ()
+
+
+def test_our_own_columns_are_taken_by_their_names(tmp_path: Path) -> None:
+    row = {
+        "step": 0,
+        "grad_norm_before_clip": "Infinity",
+        "grad_norm": 1.0,
+        "max_norm": 1.0,
+        "loss_scale": 1024,
+        "skipped": "true",
+        "skip_reason": "overflow",
+        "first_nonfinite_layer": "head",
+        "num_nonfinite_layers": 2,
+    }
+    part = only_part(read(tmp_path, [row]))
+    assert norms(part) == [np.inf], "ours goes before another's"
+    assert column(part, "skipped") == [1.0]
+    assert (part.steps.skip_reason, part.steps.first_nonfinite_layer) == (("overflow",), ("head",))
+
+
+def test_names_are_told_or_given(tmp_path: Path) -> None:
+    rows = [{"it": 3, "train": {"gradNorm": "1,024.5", "x": 1.0}, "my_scale": "2K"}]
+    part = only_part(read(tmp_path, rows))
+    assert (steps(part), norms(part), list(part.context.metrics)) == ([3], [1024.5], ["train/x", "my_scale"])
+    part = only_part(read(tmp_path, rows, loss_scale="my_scale", grad_norm_before_clip="train/x"))
+    assert (norms(part), column(part, "loss_scale")) == ([1.0], [2000.0])
+    part = only_part(
+        read(tmp_path, "tick 7: wobble=2.5\ntick 8: wobble=3.5\n", grad_norm_before_clip="wobble", step="tick")
+    )
+    assert (steps(part), norms(part)) == ([7, 8], [2.5, 3.5])
+    part = only_part(read(tmp_path, "7,2.5\n8,3.5\n", grad_norm_before_clip="2", step="1"))
+    assert (steps(part), norms(part)) == ([7, 8], [2.5, 3.5])
+
+
+def test_nan_is_a_value(tmp_path: Path) -> None:
+    part = only_part(
+        read(tmp_path, '{"step": 0, "grad_norm": NaN}\n{"step": 1, "grad_norm": "NaN"}\n{"step": 2, "loss": 1}\n')
+    )
+    found = part.steps.grad_norm_before_clip
+    assert found is not None
+    assert found.nonfinite.tolist() == [True, True, False]
+
+
+def test_cells_that_are_no_numbers_are_said(tmp_path: Path) -> None:
+    content = '{"step": 0, "grad_norm": 1.0}\nhello\n{"step": 1, "grad_norm": "abc"}\n{"step": 2, "loss": 3.0, "gr'
+    log = read(tmp_path, content)
+    assert steps(only_part(log)) == [0]
+    assert log.notes == (
+        "3 lines could not be read: line 2, no JSON object; line 3, grad_norm must be a number, got 'abc'; "
+        "line 4, no JSON object.",
+    )
+
+
+def test_rows_of_another_length_are_said(tmp_path: Path) -> None:
+    log = read(tmp_path, "step,grad_norm\n0,1.0\n1\n2,3.0,4.0\n3,1.5\nstep,grad_norm\n4,1.0\n5,2.")
+    assert steps(only_part(log)) == [0, 3, 4, 5]
+    assert "2 lines could not be read: line 3, 1 cells" in log.notes[-1]
+
+
+def test_decimal_commas_are_read_where_a_semicolon_sets_cells_apart(tmp_path: Path) -> None:
+    assert norms(only_part(read(tmp_path, "step;grad_norm;loss\n0;1,5;0,25\n1;2,5;1\n"))) == [1.5, 2.5]
+
+
+def test_a_table_set_apart_by_blanks(tmp_path: Path) -> None:
+    part = only_part(read(tmp_path, "step   loss  grad_norm\n   0   2.5        1.5\n   1   2.0        1.25\n"))
+    assert (steps(part), norms(part)) == ([0, 1], [1.5, 1.25])
+
+
+def test_whole_objects_of_an_array_that_breaks_off_are_read(tmp_path: Path) -> None:
+    log = read(tmp_path, '[{"step": 0, "grad_norm": 1.0}, {"step": 1, "grad_norm": 2.0}, {"step": 2, "gr')
+    assert norms(only_part(log)) == [1.0, 2.0]
+    assert "breaks off" in log.notes[0]
+
+
+def test_rows_that_say_nothing_are_no_steps(tmp_path: Path) -> None:
+    rows = [
+        {"step": 0, "grad_norm": 1.0},
+        {"step": 0, "eval_loss": 3.0},
+        {"step": 1, "note": "hi"},
+        {"step": 1, "loss": None},
+    ]
+    part = only_part(read(tmp_path, rows))
+    assert steps(part) == [0]
+    assert part.context.metrics["eval_loss"].values.tolist() == [3.0]
+
+
+def test_other_columns_are_metrics(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "grad_norm": 1.0, "val_loss": step / 10 if step % 2 else None, "note": "x"} for step in range(6)
+    ]
+    (name, metric), *rest = only_part(read(tmp_path, rows)).context.metrics.items()
+    assert (name, rest, metric.step.tolist()) == ("val_loss", [], [1, 3, 5])
+
+
+def test_lines_of_names_and_numbers_are_read_by_any_program(tmp_path: Path) -> None:
+    text = """
+        config: max_grad_norm=0.5
+        INFO 12:01:33 | step 1,000 | loss 2.5 (2.61) | grad norm: 1.5 | lr=1e-4
+        [rank0]: Epoch 1 [1100/5000] train_loss: tensor(2.25, device='cuda:0'), gnorm=nan
+        encoder grad norm: 77.0
+        1200/5000 [00:10<01:00, 5it/s, grad_norm=2.5e-1, loss=2]
+    """
+    log = read(tmp_path, text)
+    part = only_part(log)
+    assert log.format_name == "key_value"
+    assert steps(part) == [1000, 1100, 1200]
+    assert [None if norm is None else str(norm) for norm in norms(part)] == ["1.5", "nan", "0.25"]
+    assert column(part, "loss") == [2.5, 2.25, 2.0]
+    assert column(part, "max_norm")[0] == 0.5
+    assert "max_norm 0.5 is taken from the log's configuration (max_grad_norm, line 2)." in log.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"), ("  \n \n", "is empty"), ("step,grad_norm\n", "no rows below"),
+        ("hello world\n", "no named numbers"), (b"\x89PNG\r\n\x1a\n\x00\x00\x01\x02", "is no text"),
+        ("{broken\n{also", "no named numbers"), ("[1, 2, 3]", "no named numbers"), ('{"foo": 1}\n', "found: foo"),
+        ("a,b\n1,2\n", "found: a, b"), ("{}\n", "no other numbers"),
+        ('{"step": 1, "loss": null}\n', "no other numbers"),
+        ("step 1: loss=2.5, lr: 0.1\n" * 5, "no gradient norm or loss scale found; found: loss, lr."),
+        ('{"step": 1, "loss": 2.5, "lr": 0.1}\n', "no gradient norm or loss scale found; found: loss, lr."),
+        ("step,loss\n1,2.5\n", "found: loss"), ("[" * 100_000, "no"), ('step\n"' + "x" * 2_000_000, "no"),
+        ('{"a":' * 50_000, "no"), ("grad_norm\n" * 100, "no"),
+    ],
+)  # fmt: skip
+def test_nothing_to_read_is_one_clear_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+    with pytest.raises(NothingToReadError) as raised:
+        read(tmp_path, content)
+    assert said in str(raised.value)
+    assert str(tmp_path / "log") in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_files_and_empty_folders_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(NothingToReadError, match="no file"):
+        read_logs(tmp_path / "nope")
+    with pytest.raises(NothingToReadError, match="folder without"):
+        read_logs(tmp_path)
+
+
+def test_a_folder_gives_each_log_in_it(tmp_path: Path) -> None:
+    write(tmp_path, [{"step": 0, "grad_norm": 1.0}], "b.jsonl")
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep", "step,grad_norm\n1,2.0\n", "a.csv")
+    write(tmp_path, "step,loss\n1,2.0\n", "loss_only.csv")
+    write(tmp_path, "nothing here", "readme.txt")
+    assert [Path(log.name).name for log in read_logs(tmp_path)] == ["b.jsonl", "a.csv"]
+
+
+def test_a_packed_log_is_read_like_another(tmp_path: Path) -> None:
+    import gzip
+
+    rows: list[dict[str, Any]] = [{"step": step, "grad_norm": 1.0 + step} for step in range(100)]
+    raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    assert norms(only_part(read(tmp_path, gzip.compress(raw)))) == [1.0 + step for step in range(100)]
