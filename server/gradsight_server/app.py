@@ -11,8 +11,11 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from gradsight_server.alerts.courier import Courier
 from gradsight_server.alerts.notify import targets_of
+from gradsight_server.alerts.store import num_open
 from gradsight_server.api import (
+    alerts,
     compare,
+    control,
     diagnosis,
     distribution,
     docs,
@@ -22,6 +25,7 @@ from gradsight_server.api import (
     ingest,
     live,
     login,
+    notifications,
     pages,
     runs,
     series,
@@ -70,7 +74,21 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     app.state.targets = targets_of(settings.notifications)
     app.state.meters = Meters()
     app.state.page_files = pages.PageFiles(docs.docs_files())
-    for room in (runs, ingest, series, compare, distribution, figures, diagnosis, export, live, server):
+    for room in (
+        runs,
+        ingest,
+        series,
+        compare,
+        distribution,
+        figures,
+        diagnosis,
+        export,
+        live,
+        server,
+        alerts,
+        notifications,
+        control,
+    ):
         app.include_router(room.router, prefix=API)
     for room in (health, login, docs, pages):
         app.include_router(room.router)
@@ -107,6 +125,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             subscribers=lambda: hub.num_subscribers,
             leads=lambda: background.is_leader,
         )
+        app.state.meters.watch_alerts(lambda: _num_open(database))
         warm_up = asyncio.create_task(asyncio.to_thread(app.state.page_files.warm_up))
         yield
         await warm_up
@@ -116,6 +135,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(background.close)
         await asyncio.to_thread(courier.close)
         await asyncio.to_thread(database.close)
+
+
+def _num_open(database: Database) -> dict[str, int]:
+    with database.reading() as conn:
+        return num_open(conn)
 
 
 def open_database(settings: Settings) -> Database:

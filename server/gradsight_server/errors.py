@@ -5,6 +5,8 @@ GradsightServerError                     500
 ├── RunNotFoundError                     404
 ├── StreamNotFoundError                  404
 ├── StepNotFoundError                    404
+├── AlertNotFoundError                   404
+├── ControlRefusedError                  409  a threshold that cannot be changed from outside; the message says why
 ├── DatabaseClosedError (RuntimeError)   503  a database used after it was closed
 ├── DatabaseBusyError                    503  another process holds the database for longer than we wait
 ├── DiskFullError                        507  the database cannot grow: nothing of the request is stored
@@ -56,6 +58,18 @@ class StepNotFoundError(GradsightServerError):
     """The stream has no such step, or not in the attempt asked for."""
 
     status = 404
+
+
+class AlertNotFoundError(GradsightServerError):
+    """The run has no alert of this number."""
+
+    status = 404
+
+
+class ControlRefusedError(GradsightServerError):
+    """The threshold cannot be changed from outside: the run does not allow it, has ended, or has no such threshold."""
+
+    status = 409
 
 
 class DatabaseClosedError(GradsightServerError, RuntimeError):

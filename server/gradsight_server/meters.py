@@ -1,8 +1,10 @@
 """What /metrics tells of this process, in Prometheus' form."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 
 class Meters:
@@ -34,5 +36,30 @@ class Meters:
         self._subscribers.set_function(subscribers)
         self._leads.set_function(leads)
 
+    def watch_alerts(self, num_open: Callable[[], Mapping[str, int]]) -> None:
+        """Count open alerts by severity whenever somebody asks; over all runs, so each replica says the same."""
+        self.registry.register(_OpenAlerts(num_open))
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _OpenAlerts(Collector):
+    def __init__(self, num_open: Callable[[], Mapping[str, int]]) -> None:
+        self._num_open = num_open
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        yield self._family()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        try:
+            counts = self._num_open()
+        except Exception:  # a database out of reach is when the other figures are wanted most
+            return
+        family = self._family()
+        for severity, num in counts.items():
+            family.add_metric([severity], num)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily("gradsight_open_alerts", "Alerts that nobody has seen to yet.", labels=["severity"])

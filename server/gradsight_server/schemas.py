@@ -95,6 +95,14 @@ class RunVerdict(Shape):
     """The finding that makes the run's severity."""
 
 
+class OpenAlerts(Shape):
+    """How many alerts are open, by severity. Acknowledged ones are not counted."""
+
+    info: int
+    warning: int
+    critical: int
+
+
 class RunSummary(Counts):
     """A run in brief. Counts are over all streams; the last step and its values are of `main`, or the first stream."""
 
@@ -118,6 +126,7 @@ class RunSummary(Counts):
     """None until the run was first judged."""
     severity: SeverityName | None
     """Of the worst that was found."""
+    open_alerts: OpenAlerts
 
 
 class StreamDetail(Counts):

@@ -111,10 +111,10 @@ class Courier:
             if (place.next_try_at_s or 0.0) <= now_s:
                 self._hand_over(lane, place, waiting, now_s)
 
-    def hanging_s(self, target_id: str) -> float | None:
-        """For how long a target has not answered to what it was sent; None where nothing is under way."""
-        since_s = self._lanes[target_id].busy_since_s
-        return None if since_s is None else max(0.0, self._clock() - since_s)
+    def hangs(self, target_id: str) -> bool:
+        """Whether a target has not answered for long to what it was sent."""
+        lane = self._lanes[target_id]
+        return lane.hangs and lane.busy_since_s is not None
 
     def close(self, *, deadline_s: float = 2.0) -> None:
         """Ends the threads that are free; what is under way is not waited for beyond the deadline."""

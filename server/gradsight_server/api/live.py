@@ -28,7 +28,10 @@ async def get_live(
     after: Position = None,
     last_event_id: LastEventId = None,
 ) -> EventSourceResponse:
-    """Events: `hello`, then `tick` (new steps of the runs named), `run` and `deleted` (any run), and `stale`.
+    """Events: `hello`, then `tick` (new steps of the runs named), `run`, `deleted` and `alert` (any run), and `stale`.
+
+    An `alert` is as in lists, with the `change`: opened, reminded, repeated, acknowledged or resolved. The first two
+    are worth a notification, as are the messages that the server sends.
 
     The id of an event is a position: named in `after`, or in Last-Event-ID, the stream goes on from there. `stale`
     says that this reader missed something ticks cannot bring: read the run's figures afresh.

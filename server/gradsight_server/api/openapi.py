@@ -8,11 +8,24 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from gradsight import wire
+from gradsight_server.alert_schemas import Acknowledgement, AlertRulesPut, ControlPut, PreviewRequest, TestRequest
 from gradsight_server.diagnosis import Diagnosis
 from gradsight_server.diagnosis.whatif import WhatIf
 from gradsight_server.schemas import RunPatch
 
-RECORDS = (wire.RunRecord, wire.Batch, wire.Answer, RunPatch, Diagnosis, WhatIf)
+RECORDS = (
+    wire.RunRecord,
+    wire.Batch,
+    wire.Answer,
+    RunPatch,
+    Diagnosis,
+    WhatIf,
+    Acknowledgement,
+    AlertRulesPut,
+    PreviewRequest,
+    TestRequest,
+    ControlPut,
+)
 SCHEMA_REF = "#/components/schemas/{name}"
 DESCRIPTION = """\
 Runs, their steps and figures. Where the server was started with a token, send `Authorization: Bearer …`.

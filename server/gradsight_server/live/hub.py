@@ -7,7 +7,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gradsight_server.live.reader import News, Progress, deleted_messages, in_order, run_messages, tick_messages
+from gradsight_server.live.reader import (
+    News,
+    Progress,
+    alert_messages,
+    deleted_messages,
+    in_order,
+    run_messages,
+    tick_messages,
+)
 from gradsight_server.live.run_news import RunNews
 from gradsight_server.live.subscriber import Message, Subscriber, message, stale
 from gradsight_server.store.database import Database
@@ -138,6 +146,7 @@ class LiveHub:
             news = [News(tick, self._progress.advance(tick)) for tick in ticks if tick.kind == "steps"]
             messages = [
                 *deleted_messages(ticks),
+                *(alert_messages(conn, ticks) if is_heard else ()),
                 *tick_messages(conn, (item for item in news if item.tick.run_id in watched), position),
                 *run_messages(conn, self._due(ticks, is_heard), position),
             ]
@@ -190,6 +199,7 @@ class LiveHub:
             in_brief = dict.fromkeys([*self._run_news.recent(), *(tick.run_id for tick in ticks)])
             messages = [
                 *deleted_messages(ticks),
+                *alert_messages(conn, ticks),
                 *(stale(run_id, position) for run_id in sorted(changed)),
                 *tick_messages(conn, news, position),
                 *run_messages(conn, in_brief, position),

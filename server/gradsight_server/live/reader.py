@@ -1,11 +1,12 @@
 """From committed ticks to messages: neighbours join, and what a chart cannot simply append becomes `stale`."""
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gradsight_server.errors import RunNotFoundError
+from gradsight_server.alerts.store import alert
+from gradsight_server.errors import AlertNotFoundError, RunNotFoundError
 from gradsight_server.live.subscriber import Message, message, stale
 from gradsight_server.store import attempts
 from gradsight_server.store.summaries import run_summaries
@@ -99,6 +100,17 @@ def deleted_messages(ticks: Iterable[Tick]) -> list[Message]:
         for tick in ticks
         if tick.kind == "deleted"
     ]
+
+
+def alert_messages(conn: "Connection", ticks: Iterable[Tick]) -> Iterator[Message]:
+    """What became of alerts, of whichever run; one whose run is gone by now gives none."""
+    for tick in ticks:
+        if tick.kind == "alert" and tick.alert_id is not None:
+            try:
+                found = alert(conn, tick.run_id, tick.alert_id)
+            except AlertNotFoundError:
+                continue
+            yield message("alert", found | {"change": tick.change}, position=tick.position, run_id=tick.run_id)
 
 
 def in_order(messages: Iterable[Message]) -> list[Message]:

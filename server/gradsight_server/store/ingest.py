@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, func, select, update
 from gradsight import wire
 from gradsight.errors import WireError
 from gradsight_server.alerts.columns import Columns
-from gradsight_server.store import attempts, counters, extents, layer_ingest, places, statements
+from gradsight_server.store import attempts, control, counters, extents, layer_ingest, places, statements
 from gradsight_server.store.alerting import Taken
 from gradsight_server.store.expressions import bound_segment, nonfinite_code, segment_parameters
 from gradsight_server.store.extents import Extent
@@ -72,6 +72,8 @@ def ingest(
     moved, judged = _write_steps(conn, place, batch, counted, now_s) if batch.step else (counters.NOTHING, None)
     _write_metrics(conn, place, batch)
     num_events = _write_events(conn, place, stream, batch, now_s)
+    if place.has_wishes:
+        control.settle(conn, place.run_id, batch.events, now_s=now_s)
     num_lost = _note_losses(conn, place, batch)
     ends = _touch_run(conn, place, batch, now_s)
     answer = wire.Answer(
@@ -79,6 +81,7 @@ def ingest(
         last_step=_last_step(conn, place),
         flush_after_s=flush_after_s,
         layers_needed=layers_needed,
+        control=control.wishes_for(conn, place) if place.has_wishes else [],
     )
     if batch.step or batch.layer_step:
         touched = np.concatenate((counted, _of_rank_0(batch.layer_step, layer_rank)))

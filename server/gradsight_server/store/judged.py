@@ -33,16 +33,17 @@ def judged_columns(batch: wire.Batch, columns: dict[str, list[Any]], masks: list
     found: dict[str, Any] = {name: columns[source] for name, source in FROM.items() if source in columns}
     if batch.wall_time_s is not UNSET:
         found["time_s"] = batch.wall_time_s
-    if any(masks):
-        found["norm_is_odd"] = odd(masks, _NORM)
-        found["loss_is_odd"] = odd(masks, _LOSS)
-    judged = Columns(step=batch.step, **found)
+    judged = Columns(step=batch.step, **found, **odd_columns(masks))
     if batch.rank is UNSET or not any(batch.rank):
         return judged
     return judged.at([i for i, rank in enumerate(batch.rank) if rank == 0])
 
 
-def odd(masks: list[int], shift: int) -> list[bool] | None:
-    """Where the column at this place in `nonfinite` was not finite; None for nowhere."""
+def odd_columns(masks: list[int]) -> dict[str, Any]:
+    """Where norm and loss were not finite, from each row's `nonfinite`; None for nowhere."""
+    return {"norm_is_odd": _odd(masks, _NORM), "loss_is_odd": _odd(masks, _LOSS)} if any(masks) else {}
+
+
+def _odd(masks: list[int], shift: int) -> list[bool] | None:
     flags = [mask >> shift & 3 != 0 for mask in masks]
     return flags if any(flags) else None

@@ -1,6 +1,6 @@
 """The outbox: messages in the order of their commits, and how far each target has come with them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Update, delete, func, select, update
@@ -52,8 +52,9 @@ def waiting(conn: Connection, after: int) -> list[Waiting]:
     return [Waiting(**row._mapping) for row in conn.execute(query)]
 
 
-def num_waiting(conn: Connection, after: int) -> int:
-    return conn.scalar(select(func.count()).select_from(outbox).where(outbox.c.outbox_id > after)) or 0
+def num_waiting(conn: Connection, after: int, wants: Callable[[Waiting], bool]) -> int:
+    """How many messages a target has still to be told; not counted far."""
+    return sum(map(wants, waiting(conn, after)))
 
 
 def pass_over(conn: Connection, target_id: str, up_to: int) -> None:

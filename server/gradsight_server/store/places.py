@@ -14,6 +14,7 @@ from gradsight_server.store.models import alerts, attempts, extents, layer_sets,
 from gradsight_server.store.prepared import Prepared
 
 _LOCK = Prepared(select(runs.c.run_id).where(runs.c.run_id == bindparam("of_run")).with_for_update())
+_OF_ANY = streams.alias("any_stream")
 _FIND = Prepared(
     select(
         runs.c.status,
@@ -29,7 +30,10 @@ _FIND = Prepared(
         layer_sets.c.layers.is_not(None),
         runs.c.last_step_at_s,
         select(func.max(alerts.c.updated_at_s)).where(alerts.c.run_id == bindparam("of_run")).scalar_subquery(),
-        streams.c.control,
+        select(func.count())
+        .select_from(_OF_ANY)
+        .where(_OF_ANY.c.run_id == bindparam("of_run"), _OF_ANY.c.control.is_not(None))
+        .scalar_subquery(),
     )
     .select_from(
         runs.outerjoin(streams, and_(streams.c.run_id == runs.c.run_id, streams.c.stream == bindparam("of_stream")))
@@ -71,8 +75,8 @@ class Place:
     last_step_at_s: float | None
     alerted_at_s: float | None
     """The newest change of any of the run's alerts."""
-    control: dict[str, Any]
-    """What people at the screen asked of the stream: see control.py."""
+    has_wishes: bool
+    """People at the screen have asked something of one of the run's streams: see control.py."""
 
     @property
     def key(self) -> AttemptKey:
@@ -101,7 +105,7 @@ def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s
     if row is None:
         raise RunNotFoundError(run_id)
     status, last_seen_s, stream_key, attempt_key, dropped, sequences, first, last, sealed, num_layers, named = row[:11]
-    last_step_at_s, alerted_at_s, control = row[11:]
+    last_step_at_s, alerted_at_s, num_with_wishes = row[11:]
     is_new = stream_key is None or attempt_key is None
     if stream_key is None:
         stream_key = keys.new_stream(conn, run_id, stream)
@@ -123,7 +127,7 @@ def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s
         has_layer_names=bool(named),
         last_step_at_s=last_step_at_s,
         alerted_at_s=alerted_at_s,
-        control=_from_json(control),
+        has_wishes=num_with_wishes > 0,
     )
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, literal_column, select
 
 from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store.expressions import nonfinite_words
-from gradsight_server.store.models import runs, streams
+from gradsight_server.store.models import alerts, runs, streams
 
 _OF_STREAM = tuple(column for column in streams.c if column.name not in ("record", "control"))
 LAST_COLUMNS = ("grad_norm_before_clip", "max_norm", "clip_coef", "loss", "loss_scale")
@@ -48,7 +48,25 @@ def run_summaries(conn: Connection, run_ids: Sequence[str], *, now_s: float) -> 
     for row in conn.execute(select(*_OF_STREAM).where(streams.c.run_id.in_(run_ids)).order_by(streams.c.stream_key)):
         of_run[row.run_id].append(row)
     rows = {row.run_id: row for row in conn.execute(select(runs).where(runs.c.run_id.in_(run_ids)))}
-    return {run_id: _summary(rows[run_id], of_run[run_id], now_s) for run_id in run_ids if run_id in rows}
+    open_alerts = _open_alerts(conn, run_ids)
+    return {
+        run_id: _summary(rows[run_id], of_run[run_id], now_s) | {"open_alerts": open_alerts[run_id]}
+        for run_id in run_ids
+        if run_id in rows
+    }
+
+
+def _open_alerts(conn: Connection, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Run → severity → alerts that nobody has seen to yet."""
+    found = {run_id: {"info": 0, "warning": 0, "critical": 0} for run_id in run_ids}
+    query = (
+        select(alerts.c.run_id, alerts.c.severity, func.count())
+        .where(alerts.c.run_id.in_(run_ids), alerts.c.state == literal_column("'open'"))
+        .group_by(alerts.c.run_id, alerts.c.severity)
+    )
+    for run_id, severity, num in conn.execute(query):
+        found[run_id][severity] = num
+    return found
 
 
 def counts(rows: Sequence[Row[Any]]) -> dict[str, int]:
