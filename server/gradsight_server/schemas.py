@@ -360,6 +360,46 @@ class FigureAnswer(Shape):
     """Of `norm` and `loss`: which attempt is shown from which step to which."""
 
 
+class LogFormat(Shape):
+    """What a log was read as."""
+
+    name: str
+    """As in `--format`: `megatron`."""
+    title: str
+    """What a person calls it: "Megatron-LM console"."""
+
+
+class LogPart(Shape):
+    """One stream of one run in a log, and what the diagnosis says of it."""
+
+    name: str
+    """The run's: as the log has it, else the log's name."""
+    run: int
+    """1 for the first run in the log."""
+    stream: str
+    num_attempts: int
+    """Launches of the run in this log."""
+    num_steps: int
+    run_id: str | None
+    """The run on this server; null where the log was not kept."""
+    url: str | None
+    """The run's page, `/runs/…`."""
+    sparkline: Sparkline
+    diagnosis: dict[str, Any]
+    """A `Diagnosis`."""
+
+
+class ImportAnswer(Shape):
+    """What a log says, and the runs that were made of it if it was to be kept."""
+
+    format: LogFormat
+    notes: list[str]
+    """Where thresholds come from, what numbers are, what could not be read: a sentence each."""
+    kept: bool
+    runs: list[LogPart]
+    """At least one. A run with several streams is there once for each."""
+
+
 class RunPatch(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a person changes of a run; absent or null leaves it."""
 
