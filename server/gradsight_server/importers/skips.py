@@ -47,6 +47,80 @@ def meaning(source: str) -> Meaning:
     )
 
 
+class Between:
+    """Skipped steps that a log tells of between two lines with a number, without a number of their own.
+
+    They wait for the next such line, and get numbers by their time of day, else evenly; from the first of them on each
+    applied step is a point, too.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Point, float | None]] = []
+        self._step: int | None = None
+        self._time_s: float | None = None
+        self._has_skips = False
+
+    def skipped(self, point: Point, time_s: float | None = None) -> Iterator[Point]:
+        """Takes the point of a skipped step; gives those that have waited for too long."""
+        self._waiting.append((point, time_s))
+        self._has_skips = True
+        if len(self._waiting) > MAX_WINDOW:
+            yield from self.unnumbered()
+
+    def until(
+        self, step: float | None, time_s: float | None = None, *, line: int, step_s: float | None = None
+    ) -> Iterator[Point]:
+        """The points before the one of a line.
+
+        Args:
+            step: The line's; None where it has none.
+            step_s: How long a step takes, where the line tells.
+        """
+        if step is None or not 0 <= step < 1e15:
+            yield from self.unnumbered()
+            return
+        end = int(step)
+        first = next((time for _, time in self._waiting if time is not None), None)
+        if self._step is not None and self._step < end:
+            begin, begin_s = self._step, self._time_s
+        elif step_s and time_s is not None and first is not None:
+            num_steps = max(len(self._waiting), round(min((time_s - first) / step_s, MAX_WINDOW)))
+            begin = max(0, end - num_steps - 1)
+            begin_s = time_s - (end - begin) * step_s
+        else:
+            begin, begin_s = max(0, end - len(self._waiting) - 1), None
+        if self._has_skips:
+            yield from self._numbered(begin, begin_s, end, time_s, line)
+        self._step, self._time_s = end, time_s
+
+    def _numbered(self, begin: int, begin_s: float | None, end: int, end_s: float | None, line: int) -> Iterator[Point]:
+        waiting, self._waiting = self._waiting, []
+        lasts = None if begin_s is None or end_s is None or end_s <= begin_s else end_s - begin_s
+        guesses = [
+            None
+            if lasts is None or begin_s is None or time is None
+            else begin + (time - begin_s) / lasts * (end - begin)
+            for _, time in waiting
+        ]
+        steps = placed(begin, end - 1, guesses)
+        for point, _ in waiting[len(steps) :]:
+            yield point
+        at = dict(zip(steps, (point for point, _ in waiting), strict=False))
+        for number in range(begin + 1, end) if end - begin <= MAX_WINDOW else steps:
+            skipped = at.get(number)
+            if skipped is None:
+                yield Point(line, number, {"skipped": 0.0})
+            else:
+                skipped.step = number
+                yield skipped
+
+    def unnumbered(self) -> Iterator[Point]:
+        """Those that no line with a number follows."""
+        waiting, self._waiting = self._waiting, []
+        for point, _ in waiting:
+            yield point
+
+
 def placed(before: int, step: int, guesses: Sequence[float | None]) -> list[int]:
     """A step of its own for each skip, after `before` and up to `step`, in order and near its guess.
 

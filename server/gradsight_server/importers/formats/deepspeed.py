@@ -8,19 +8,25 @@ Where two engines train in one process (an actor and a critic), the first to pri
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 
 from gradsight_server.importers import skips
+from gradsight_server.importers.clock import time_s
 from gradsight_server.importers.format import LineFormat, Lines, Options
+from gradsight_server.importers.formats._deepspeed import (
+    Engine,
+    Overflow,
+    Progress,
+    after_last,
+    guess,
+    is_copy,
+    shared,
+)
 from gradsight_server.importers.items import Item, Meaning, Point, Setting
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import NAMES, Printed
 
 MAX_WAITING = 1_000
 """So many overflows without a progress line are given without waiting on."""
-COPY_S = 1.0
-"""Lines without a rank that say the same within so long are of several ranks."""
 
 _LINE = re.compile(
     r"step=(?P<step>\d{1,15}), skipped=(?P<skipped>\d{1,15})(?:, lr=[\[(]*(?P<lr>[^,\])]+))?"
@@ -29,40 +35,8 @@ _LINE = re.compile(
     r"|Reducing dynamic loss scale from (?P<at>[\d.e+]+) to (?P<to>[\d.e+]+)"
 )
 _RANK = re.compile(r"Rank (\d+)\]? ")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}")
 _SCALER = re.compile(r"'init_scale': ([\d.e+]+), 'scale_window': (\d+)")
 _PRINTED = Printed({**NAMES, "world_size": "world_size", "steps_per_print": "steps_per_print"})
-
-
-@dataclass(slots=True)
-class _Overflow:
-    line: int
-    time_s: float | None
-    scale: float | None = None
-    after: float | None = None
-    iteration: int | None = None
-
-
-@dataclass(slots=True)
-class _Progress:
-    line: int
-    time_s: float | None
-    step: int
-    skipped: int
-    lr: float | None
-
-
-@dataclass(slots=True)
-class _Engine:
-    stream: str
-    step: int = 0
-    skipped: int = 0
-    time_s: float | None = None
-    step_s: float | None = None
-    scale: float | None = None
-    """For the next step, where it has just been reduced."""
-    expected: float | None = None
-    has_skips: bool = False
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
@@ -83,10 +57,10 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
 
 class _Reader:
     def __init__(self) -> None:
-        self._overflows: list[_Overflow] = []
-        self._group: list[_Progress] = []
+        self._overflows: list[Overflow] = []
+        self._group: list[Progress] = []
         """Progress lines of one step: one an engine."""
-        self._engines: list[_Engine] = []
+        self._engines: list[Engine] = []
         self._interval: int | None = None
         self._rank: str | None = None
         self._iteration: int | None = None
@@ -113,7 +87,7 @@ class _Reader:
         if match["iteration"] is not None:
             if (iteration := int(match["iteration"])) != self._iteration:
                 self._iteration = iteration
-                self._overflows.append(_Overflow(at, _time_s(line), iteration=iteration))
+                self._overflows.append(Overflow(at, time_s(line), iteration=iteration))
             return
         rank = _RANK.search(line)
         if rank is not None and self._rank is None:
@@ -126,13 +100,13 @@ class _Reader:
             return
         if match["at"] is not None or (rank is not None and rank[1] != self._rank):
             return
-        found = _Overflow(at, _time_s(line), scale, scale if after is None else after)
-        if rank is None and last is not None and _is_copy(found, last):
+        found = Overflow(at, time_s(line), scale, scale if after is None else after)
+        if rank is None and last is not None and is_copy(found, last):
             return
         self._overflows.append(found)
 
     def progress(self, at: int, line: str, match: re.Match[str]) -> Iterator[Item]:
-        found = _Progress(at, _time_s(line), int(match["step"]), int(match["skipped"]), number(match["lr"]))
+        found = Progress(at, time_s(line), int(match["step"]), int(match["skipped"]), number(match["lr"]))
         if self._group and self._group[0].step != found.step:
             yield from self._close()
         self._group.append(found)
@@ -146,16 +120,16 @@ class _Reader:
         group, self._group = self._group, []
         while len(self._engines) < len(group) and (group[0].step or not self._engines):
             is_only = not self._engines and (len(group) == 1 or not group[0].step)
-            self._engines.append(_Engine("main" if is_only else f"engine-{len(self._engines) + 1}"))
+            self._engines.append(Engine("main" if is_only else f"engine-{len(self._engines) + 1}"))
         overflows = [overflow for overflow in self._overflows if overflow.line < group[-1].line]
         self._overflows = self._overflows[len(overflows) :]
         pairs = list(zip(self._engines, group, strict=False))
         wanted = [self._num_new(engine, progress, len(overflows)) for engine, progress in pairs]
-        shares = _shared([engine for engine, _ in pairs], overflows, wanted)
+        shares = shared([engine for engine, _ in pairs], overflows, wanted)
         for (engine, progress), share, num_skipped in zip(pairs, shares, wanted, strict=True):
             yield from self._window(engine, progress, share, num_skipped)
 
-    def _num_new(self, engine: _Engine, progress: _Progress, num_overflows: int) -> int:
+    def _num_new(self, engine: Engine, progress: Progress, num_overflows: int) -> int:
         """How many steps were skipped since the engine's last progress line."""
         if progress.step < engine.step or progress.skipped < engine.skipped:
             engine.step = engine.skipped = 0
@@ -167,12 +141,12 @@ class _Reader:
         return min(progress.skipped, num_overflows) if is_resumed else progress.skipped - engine.skipped
 
     def _window(
-        self, engine: _Engine, progress: _Progress, overflows: list[_Overflow], num_skipped: int
+        self, engine: Engine, progress: Progress, overflows: list[Overflow], num_skipped: int
     ) -> Iterator[Item]:
         before, step = engine.step, progress.step
         overflows = overflows[: max(num_skipped, 0)]
-        guesses = [_guess(overflow, engine, progress, overflows[0]) for overflow in overflows]
-        unknown = [_Overflow(progress.line, None) for _ in range(min(num_skipped, skips.MAX_WINDOW) - len(overflows))]
+        guesses = [guess(overflow, engine, progress, overflows[0]) for overflow in overflows]
+        unknown = [Overflow(progress.line, None) for _ in range(min(num_skipped, skips.MAX_WINDOW) - len(overflows))]
         steps = skips.placed(before, step, guesses + [None] * len(unknown))
         skipped = dict(zip(steps, overflows + unknown, strict=False))
         if skipped and not self._has_said_placing:
@@ -188,15 +162,18 @@ class _Reader:
         engine.time_s = progress.time_s if step else None  # the one of step 0 is of the preparations
 
     def end(self) -> Iterator[Item]:
-        """Overflows that no progress line follows."""
+        """Overflows that no progress line follows, and the applied steps between them."""
         if self._group:
             yield from self._close()
         overflows, self._overflows = self._overflows, []
-        engines = self._engines or [_Engine("main")]
-        shares = _shared(engines, overflows, [len(overflows)] * len(engines))
+        engines = self._engines or [Engine("main")]
+        shares = shared(engines, overflows, [len(overflows)] * len(engines))
         for engine, share in zip(engines, shares, strict=True):
-            for overflow in share:
-                yield _point(engine, _step_after(overflow, engine), overflow, None)
+            for overflow, step in zip(share, after_last(engine, share), strict=True):
+                if step is not None and step - engine.step <= skips.MAX_WINDOW:
+                    for at in range(engine.step + 1, step):
+                        yield _point(engine, at, None, None, line=overflow.line)
+                yield _point(engine, step, overflow, None)
 
 
 _PLACING = Meaning(
@@ -206,7 +183,9 @@ _PLACING = Meaning(
 )
 
 
-def _point(engine: _Engine, step: int | None, overflow: _Overflow | None, progress: _Progress | None) -> Point:
+def _point(
+    engine: Engine, step: int | None, overflow: Overflow | None, progress: Progress | None, line: int = 0
+) -> Point:
     values = {} if step == 0 else {"skipped": 0.0 if overflow is None else 1.0}
     if engine.scale is not None:
         values["loss_scale"] = engine.scale
@@ -218,73 +197,12 @@ def _point(engine: _Engine, step: int | None, overflow: _Overflow | None, progre
             values["loss_scale_after"] = overflow.after
     if progress is not None and progress.step == step and progress.lr is not None:
         values["lr"] = progress.lr
-    line = overflow.line if overflow is not None else progress.line if progress is not None else 0
+    if overflow is not None or progress is not None:
+        line = overflow.line if overflow is not None else progress.line  # type: ignore[union-attr]  # one is there
     reason = None if overflow is None else "overflow"
     if step is not None:
         engine.step = step
     return Point(line, step, values, stream=engine.stream, skip_reason=reason)
-
-
-def _shared(engines: list[_Engine], overflows: list[_Overflow], wanted: list[int]) -> list[list[_Overflow]]:
-    """Whose overflow is which: of those that still lack some, the one whose scale it is, and whose turn it is."""
-    shares: list[list[_Overflow]] = [[] for _ in engines]
-    if len(engines) == 1:
-        return [overflows]
-    turn = 0
-    for overflow in overflows:
-        lacking = [i for i in range(len(engines)) if len(shares[i]) < wanted[i]]
-        if not lacking:
-            break
-        mine = min(lacking, key=lambda i: (_is_foreign(overflow, engines[i]), (i - turn) % len(engines)))
-        turn = mine + 1
-        shares[mine].append(overflow)
-        engines[mine].expected = overflow.after
-    return shares
-
-
-def _is_foreign(overflow: _Overflow, engine: _Engine) -> int:
-    """0: the scale the engine had last; 1: one to which that may have grown; 2: neither."""
-    if engine.expected is None or overflow.scale is None or overflow.scale == engine.expected:
-        return 0
-    return 1 if overflow.scale > engine.expected else 2
-
-
-def _guess(overflow: _Overflow, engine: _Engine, progress: _Progress, first: _Overflow) -> float | None:
-    """The step of an overflow: from its iteration, else by its time between the lines around it.
-
-    Before the first progress line of all, the first overflow is taken to be of the first step.
-    """
-    if overflow.iteration is not None and engine.step <= overflow.iteration < progress.step:
-        return overflow.iteration + 1.0
-    begin_s, begin = (engine.time_s, engine.step) if engine.time_s is not None else (first.time_s, engine.step + 1)
-    if overflow.time_s is None or begin_s is None or progress.time_s is None or progress.time_s <= begin_s:
-        return None
-    return begin + (overflow.time_s - begin_s) / (progress.time_s - begin_s) * (progress.step - begin)
-
-
-def _step_after(overflow: _Overflow, engine: _Engine) -> int | None:
-    """The step of an overflow after the last progress line; None where nothing tells: the next one."""
-    if overflow.iteration is not None and overflow.iteration >= engine.step:
-        return overflow.iteration + 1
-    if engine.step_s and engine.time_s is not None and overflow.time_s is not None:
-        return max(engine.step + 1, engine.step + round((overflow.time_s - engine.time_s) / engine.step_s))
-    return None
-
-
-def _is_copy(found: _Overflow, last: _Overflow) -> bool:
-    says_same = (found.scale, found.after) == (last.scale, last.after) and found.after != found.scale
-    if found.time_s is None or last.time_s is None:
-        return says_same
-    return says_same and abs(found.time_s - last.time_s) < COPY_S
-
-
-def _time_s(line: str) -> float | None:
-    match = _DATE.search(line)
-    try:
-        moment = None if match is None else datetime.fromisoformat(match[0])
-    except ValueError:
-        return None
-    return None if moment is None else (moment - datetime.min).total_seconds()
 
 
 FORMAT = LineFormat(

@@ -1,12 +1,15 @@
 """ESPnet2: `2epoch:train:1-100batch: …, loss=…, grad_norm=…, clip=…, loss_scale=…, optim0_lr0=…` and its skips.
 
 Numbers are means over the batches that the line names; `clip` is the percentage of them that were clipped, and skipped
-ones are in no mean of the norm. A skip (`The grad norm is nan. Skipping updating the model.`) has no number of its own.
+ones are in no mean of the norm. A skip (`The grad norm is nan. Skipping updating the model.`) has no number of its own:
+it gets one by its time of day.
 """
 
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers import skips
+from gradsight_server.importers.clock import time_s
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Unread
 from gradsight_server.importers.numbers import number
@@ -34,15 +37,16 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
     for at, line in lines:
         match = _TRAIN.search(line)
         if match is not None:
-            yield from reader.train(at, match)
+            yield from reader.train(at, match, time_s(line))
         elif (skip := _SKIP.search(line)) is not None:
             norm = number(skip[1])
             values = {"skipped": 1.0} if norm is None else {"skipped": 1.0, "grad_norm_before_clip": norm}
-            yield Point(at, None, values, skip_reason="nonfinite")
+            yield from reader.between.skipped(Point(at, None, values, skip_reason="nonfinite"), time_s(line))
         elif (end := _EPOCH_END.search(line)) is not None:
             reader.total = int(end[1])
         else:
             yield from _PRINTED.read(at, line)
+    yield from reader.between.unnumbered()
 
 
 class _Reader:
@@ -50,12 +54,13 @@ class _Reader:
     """Batches up to the end of the epoch before, where the log tells."""
 
     def __init__(self) -> None:
+        self.between = skips.Between()
         self._epoch: int | None = None
         self._base = self._last = 0
         self._width: int | None = None
         self._has_said_percent = False
 
-    def train(self, at: int, match: re.Match[str]) -> Iterator[Item]:
+    def train(self, at: int, match: re.Match[str], now_s: float | None) -> Iterator[Item]:
         epoch, first, last = int(match[1]), int(match[2]), int(match[3])
         values: dict[str, float] = {}
         metrics: dict[str, float] = {}
@@ -75,7 +80,9 @@ class _Reader:
             self.total = None
         self._last = last
         yield from self._meanings(last - first + 1, "clip" in metrics)
-        yield Point(at, float(self._base + last), values, metrics, epoch=float(epoch))
+        step = float(self._base + last)
+        yield from self.between.until(step, now_s, line=at, step_s=values.get("step_time_s"))
+        yield Point(at, step, values, metrics, epoch=float(epoch))
 
     def _meanings(self, width: int, has_percent: bool) -> Iterator[Item]:
         if self._width is None:

@@ -1,13 +1,15 @@
 """fairseq and metaseq: JSON lines, JSON in text, `epoch 001:  10 / 100 loss=…, gnorm=…` and the older `| epoch 001: …`.
 
 All are means since the line before; the older ones run since the start of the epoch. `clip` is the percentage of those
-steps that were clipped. An overflow is no update: it has no number of its own, and the next update takes it.
+steps that were clipped. An overflow is no update and has no number of its own: it stands at that of an update near it.
 """
 
 import math
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers import skips
+from gradsight_server.importers.clock import time_s
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Restart, Setting, Unread
 from gradsight_server.importers.means import Means
@@ -38,11 +40,13 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
             yield from reader.point(at, line)
         else:
             yield from reader.other(at, line)
+    yield from reader.end()
 
 
 class _Reader:
     def __init__(self) -> None:
         self._means = Means(MEANS)
+        self._between = skips.Between()
         self._has_points = self._has_said_percent = False
 
     def point(self, at: int, line: str) -> Iterator[Item]:
@@ -70,7 +74,11 @@ class _Reader:
             self._has_said_percent = True
             yield PERCENT
         self._has_points = True
+        yield from self._between.until(step, time_s(line), line=at)
         yield Point(at, step, values, metrics, epoch=epoch)
+
+    def end(self) -> Iterator[Item]:
+        yield from self._between.unnumbered()
 
     def _running_means(self, line: str) -> Iterator[Item]:
         self._means.is_said = True
@@ -84,7 +92,7 @@ class _Reader:
             values = {"skipped": 1.0}
             if (after := number(overflow[1])) is not None:
                 values |= {"loss_scale": 2 * after, "loss_scale_after": after}
-            yield Point(at, None, values, skip_reason="overflow")
+            yield from self._between.skipped(Point(at, None, values, skip_reason="overflow"), time_s(line))
         elif (trouble := _TROUBLE.search(line)) is not None:
             yield Happened(at, "trouble", trouble[0][:400])
         else:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from gradsight_server.importers import overflows
+from gradsight_server.importers import overflows, skips
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Setting
 from gradsight_server.importers.means import Means
@@ -32,7 +32,7 @@ _PRINTED = Printed()
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     """A dictionary waits for the bar after it."""
     reader = _Reader()
-    skipped = overflows.Overflows()
+    overflowed = overflows.Overflows()
     for at, line in lines:
         is_piece = False
         for piece in _PIECE.finditer(line):
@@ -43,13 +43,15 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
                 yield from reader.bar(int(piece["n"]), int(piece["total"]))
         if overflows.MARK in line:
             yield from reader.waiting()
-            yield from skipped.read(at, line)
+            for point in overflowed.read(at, line):
+                yield from reader.between.skipped(point)
         elif (total := _TOTAL.search(line)) is not None:
             reader.total = int(total[1].replace(",", ""))
             yield Setting(at, "total_steps", float(reader.total), "Total optimization steps")
         elif not is_piece:
             yield from _PRINTED.read(at, line)
     yield from reader.waiting()
+    yield from reader.between.unnumbered()
 
 
 class _Reader:
@@ -57,6 +59,7 @@ class _Reader:
     """Steps of the training, by which its bar is told from that of an evaluation."""
 
     def __init__(self) -> None:
+        self.between = skips.Between()
         self._point: Point | None = None
         self._bar = 0
         """Where the training's bar was last."""
@@ -109,6 +112,7 @@ class _Reader:
         elif not self._means.is_said:
             self._means.is_said = True
             yield Meaning("loss", "loss", averaged_over_steps=math.nan, remark=LOSS)
+        yield from self.between.until(point.step, line=point.line)
         yield point
 
 

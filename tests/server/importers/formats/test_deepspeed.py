@@ -39,7 +39,7 @@ def test_overflows_are_placed_by_their_time_of_day() -> None:
     ]
     got = read(FORMAT, "\n".join(log))
     assert skips(got) == [1, 2, 12, 17]
-    assert got.steps == [*range(1, 16), 17], "each step counts once one was skipped"
+    assert got.steps == [*range(1, 18)], "each step counts once one was skipped"
     assert [point.values["lr"] for point in got.points if "lr" in point.values] == [1e-4, 1e-4, 2e-4]
 
 
@@ -54,6 +54,13 @@ def test_the_count_is_believed_where_lines_are_missing() -> None:
     got = read(FORMAT, "\n".join([progress(5.0, 10, 1), progress(9.0, 20, 4)]))
     assert len(skips(got)) == 4
     assert len([step for step in skips(got) if step is not None and step > 10]) == 3
+
+
+def test_without_progress_lines_the_shortest_time_between_overflows_is_a_step() -> None:
+    lines = [overflow(1.0, 64, None), overflow(1.5, 64, 32), overflow(4.0, 64, 32)]
+    got = read(FORMAT, "\n".join(lines))
+    assert skips(got) == [1, 2, 7]
+    assert got.steps == list(range(1, 8))
 
 
 def test_several_ranks_speak_of_one_overflow() -> None:

@@ -102,9 +102,12 @@ step 7: {'train/loss': 0.125, 'train/pg_loss': 0.25, 'train/grad_norm': 2.5, 'tr
 
 def test_overflows_of_deepspeed_are_skipped_steps_between() -> None:
     attempt = "[2024-01-01 10:00:00,000] [INFO] [loss_scaler.py:183:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 64, reducing to 32"
-    got = read(FORMAT, "\n".join([attempt, "{'loss': 2.5, 'epoch': 0.5}", bar(5), attempt]))
-    assert got.column("skipped") == [1.0, None, 1.0]
-    assert got.points[0].values == {"skipped": 1.0, "loss_scale": 64.0, "loss_scale_after": 32.0}
+    lines = ["{'loss': 2.5, 'epoch': 0.5}", bar(5), attempt, "{'loss': 2.4, 'epoch': 1.0}", bar(10), attempt]
+    got = read(FORMAT, "\n".join(lines))
+    skipped = [point for point in got.points if point.values.get("skipped")]
+    assert [point.step for point in skipped] == [8, None], "the last one has no line after it"
+    assert skipped[0].values == {"skipped": 1.0, "loss_scale": 64.0, "loss_scale_after": 32.0}
+    assert got.steps == [5, 6, 7, 8, 9, 10, None]
 
 
 def test_configuration_is_settings() -> None:
