@@ -1,5 +1,10 @@
 /** The start: registers the elements and shows the page that the address names. */
 
+import { registerAlertBell } from "./components/alert-bell.js";
+import { registerAlertRow } from "./components/alert-row.js";
+import { registerAlertRule } from "./components/alert-rule.js";
+import { registerAlertRules } from "./components/alert-rules.js";
+import { registerAlertsPage } from "./components/alerts-page.js";
 import { registerChartMenu } from "./components/chart-menu.js";
 import { registerChartOverlay } from "./components/chart-overlay.js";
 import { registerChartRow } from "./components/chart-row.js";
@@ -23,6 +28,8 @@ import { registerLanguagePicker } from "./components/language-picker.js";
 import { registerLayerPicker } from "./components/layer-picker.js";
 import { registerMarkLegend } from "./components/mark-legend.js";
 import { registerNormHistogram } from "./components/norm-histogram.js";
+import { registerNotificationTargets } from "./components/notification-targets.js";
+import { registerNotifySwitch } from "./components/notify-switch.js";
 import { registerRangePicker } from "./components/range-picker.js";
 import { registerRunFacts } from "./components/run-facts.js";
 import { registerRunFilters } from "./components/run-filters.js";
@@ -103,6 +110,13 @@ registerThemePicker();
 registerLanguagePicker();
 registerServerState();
 registerSettingsPage();
+registerAlertBell();
+registerNotifySwitch();
+registerAlertRow();
+registerAlertsPage();
+registerAlertRule();
+registerAlertRules();
+registerNotificationTargets();
 registerRunPage();
 registerConnectionStatus();
 registerTopBar();
@@ -128,6 +142,7 @@ function pageOf(route) {
     page.runId = route.runId;
     return page;
   }
+  if (route.page === "alerts") return h("alerts-page");
   if (route.page === "settings") return h("settings-page");
   if (route.page === "compare") return h("compare-page");
   document.title = t("app.name");

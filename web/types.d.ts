@@ -337,18 +337,91 @@ interface Series {
   num_clipped: number[];
 }
 
+type AlertKind =
+  | "dead_run" | "nonfinite_burst" | "loss_nonfinite" | "scale_below_one" | "skip_streak" | "scale_falling" | "skip_rate"
+  | "norm_spike" | "over_clipping" | "silent_run" | "telemetry_loss";
+type AlertSeverity = "info" | "warning" | "critical";
+
 interface RunAlert {
+  /** Counts within the run. */
   id: number;
   run_id: string;
-  kind: string;
-  severity: Severity;
+  run_name: string;
+  project: string;
+  kind: AlertKind;
+  severity: AlertSeverity;
   state: "open" | "acknowledged" | "resolved";
   first_step: number | null;
   last_step: number | null;
   num_repeats: number;
   value: number | null;
+  layer: string | null;
   title: string;
-  stream?: string;
+  evidence: Record<string, number | null>;
+  folded: AlertKind[];
+  folded_into: number | null;
+  stream: string | null;
+  opened_at_s: number;
+  updated_at_s: number;
+  acknowledged_at_s: number | null;
+  acknowledged_by: string | null;
+  resolved_at_s: number | null;
+  /** What became of it, in a live message. */
+  change?: "opened" | "reminded" | "repeated" | "acknowledged" | "resolved";
+}
+
+interface RuleNumbers {
+  enabled: boolean | null;
+  severity: AlertSeverity | null;
+  threshold: number | null;
+  window: number | null;
+  sustain: number | null;
+  least_s: number | null;
+  cool_down_s: number | null;
+}
+type RuleField = "threshold" | "window" | "sustain" | "least_s" | "cool_down_s";
+
+interface AlertRule extends RuleNumbers {
+  kind: AlertKind;
+  origin: "default" | "global" | "project" | "run";
+  change: RuleNumbers;
+  default: RuleNumbers;
+  limits: Partial<Record<RuleField, { least: number; most: number; is_whole: boolean; unit: string }>>;
+  warnings: string[];
+}
+
+interface AlertRules {
+  scope: "global" | "project" | "run";
+  project: string | null;
+  run_id: string | null;
+  items: AlertRule[];
+}
+
+type RuleChange = { kind: AlertKind } & Partial<RuleNumbers>;
+
+interface RulePreview {
+  kind: AlertKind;
+  num_fired: number;
+  num_repeats: number;
+  runs: { run_id: string; run_name: string; project: string; num_fired: number; first_step: number | null }[];
+  covered: { since_s: number; until_s: number; num_runs: number; num_steps: number; is_complete: boolean };
+  warnings: string[];
+}
+
+interface NotificationTarget {
+  name: string;
+  service: string;
+  project: string;
+  severity: AlertSeverity;
+  state: "ok" | "failing" | "hanging";
+  num_waiting: number;
+  num_sent: number;
+  num_given_up: number;
+  failing_since_s: number | null;
+  num_failures: number;
+  next_try_at_s: number | null;
+  last_sent_at_s: number | null;
+  last_error: string | null;
 }
 
 // The live stream.
@@ -409,6 +482,11 @@ interface Window {
 // The page's own elements, so that making one by its tag gives its type.
 
 interface HTMLElementTagNameMap {
+  "alert-bell": import("./components/alert-bell.js").AlertBell;
+  "alert-row": import("./components/alert-row.js").AlertRow;
+  "alert-rule": import("./components/alert-rule.js").AlertRuleRow;
+  "alert-rules": import("./components/alert-rules.js").AlertRulesCard;
+  "alerts-page": import("./components/alerts-page.js").AlertsPage;
   "chart-menu": import("./components/chart-menu.js").ChartMenu;
   "chart-overlay": import("./components/chart-overlay.js").ChartOverlay;
   "chart-row": import("./components/chart-row.js").ChartRow;
@@ -432,6 +510,8 @@ interface HTMLElementTagNameMap {
   "layer-picker": import("./components/layer-picker.js").LayerPicker;
   "mark-legend": import("./components/mark-legend.js").MarkLegend;
   "norm-histogram": import("./components/norm-histogram.js").NormHistogram;
+  "notification-targets": import("./components/notification-targets.js").NotificationTargets;
+  "notify-switch": import("./components/notify-switch.js").NotifySwitch;
   "range-picker": import("./components/range-picker.js").RangePicker;
   "run-facts": import("./components/run-facts.js").RunFacts;
   "run-filters": import("./components/run-filters.js").RunFilters;

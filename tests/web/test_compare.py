@@ -102,7 +102,7 @@ def test_curves_follow_their_runs(page: Page, served: Served) -> None:
     wait_until(lambda: axis(page)[-1:] == ["35"])
     expect(page.locator("connection-status")).to_have_text("Live")
     first.send(range(40, 90))
-    wait_until(lambda: axis(page)[-1:] == ["85"])
+    wait_until(lambda: axis(page)[-1:] == ["80"])
     expect(page.locator(".compare-list li").first).to_contain_text("step 89")
 
 

@@ -208,7 +208,9 @@ def test_a_deletion_that_fails_says_so_and_keeps_the_run(page: Page, served: Ser
     page.get_by_role("button", name="Delete…").click()
     page.get_by_label("Type the run’s name").fill("kept")
     page.get_by_role("button", name="Delete for good").click()
-    expect(page.locator(".toast[data-tone=critical]")).to_have_text(re.compile("1 of 1 runs could not be changed.*busy"))
+    expect(page.locator(".toast[data-tone=critical]")).to_have_text(
+        re.compile("1 of 1 runs could not be changed.*busy")
+    )
     expect(page.locator("run-row")).to_have_count(1)
     complaints.clear()
 

@@ -1,4 +1,4 @@
-/** <run-row>: one run of the list. Properties `run` and `selected`; event `pick`: {id, selected, range}. */
+/** <run-row>: one run of the list. Properties `run`, `selected` and `alerts`; event `pick`: {id, selected, range}. */
 
 import { h, setText } from "../lib/dom.js";
 import { duration, integer, NOTHING, percent, rate } from "../lib/format.js";
@@ -28,6 +28,7 @@ export class RunRow extends HTMLElement {
   #spark = h("spark-line");
   #norm = h("span", { class: "value" });
   #loss = h("span", { class: "value" });
+  #alerts = h("a", { class: "row-alerts", hidden: true });
   #seen = h("time-ago");
 
   connectedCallback() {
@@ -45,6 +46,7 @@ export class RunRow extends HTMLElement {
       cell("rate", this.#rate),
       cell("norm", this.#norm),
       cell("loss", this.#loss),
+      cell("alerts", this.#alerts),
       cell("seen", this.#seen),
     );
     this.#pick.addEventListener("click", (event) => {
@@ -57,6 +59,7 @@ export class RunRow extends HTMLElement {
     this.dataset.run = run.id;
     this.#pick.setAttribute("aria-label", t("runs.pick", { name: run.name }));
     this.#link.href = runPath(run.id);
+    this.#alerts.href = runPath(run.id);
     this.#link.title = `${run.project} / ${run.name}`;
     setText(this.#project, run.project);
     setText(this.#name, run.name);
@@ -69,6 +72,14 @@ export class RunRow extends HTMLElement {
     showValue(this.#norm, run, "grad_norm_before_clip", 3);
     showValue(this.#loss, run, "loss", 4);
     this.#seen.at_s = run.last_seen_s;
+  }
+
+  set alerts(/** @type {{count: number, isCritical: boolean}} */ { count, isCritical }) {
+    this.#alerts.hidden = !count;
+    setText(this.#alerts, integer(count));
+    this.#alerts.classList.toggle("is-critical", isCritical);
+    this.#alerts.title = t("alerts.open", { count: integer(count) });
+    this.#alerts.setAttribute("aria-label", this.#alerts.title);
   }
 
   set selected(/** @type {boolean} */ selected) {

@@ -5,9 +5,10 @@
  */
 
 import { h } from "../lib/dom.js";
+import { openAlerts } from "../lib/open-alerts.js";
 import { t } from "../lib/texts.js";
 
-const COLUMNS = /** @type {const} */ (["state", "run", "clipping", "loss_scaling", "nonfinite", "spark", "step", "rate", "norm", "loss", "seen"]);
+const COLUMNS = /** @type {const} */ (["state", "run", "clipping", "loss_scaling", "nonfinite", "spark", "step", "rate", "norm", "loss", "alerts", "seen"]);
 /** What a click on a heading sorts by. @type {Partial<Record<typeof COLUMNS[number], import("../lib/run-order.js").RunOrder>>} */
 const ORDER_OF = { run: "name", clipping: "severity", seen: "-last_seen_s" };
 /** Rows made above and below those in sight, so that scrolling meets no blank. */
@@ -34,6 +35,7 @@ export class RunTable extends HTMLElement {
     this.#headings.replaceChildren(h("span", { role: "columnheader", class: "cell pick" }, h("label", {}, this.#all)), ...COLUMNS.map((name) => this.#heading(name)));
     this.replaceChildren(h("div", { role: "rowgroup" }, this.#headings), this.#rows);
     this.#all.addEventListener("change", () => this.#tell("pickall", this.#all.checked), { signal });
+    openAlerts.watch(() => this.#later(), signal);
     addEventListener("scroll", () => this.#later(), { signal, passive: true });
     addEventListener("resize", () => this.#measureAgain(), { signal });
   }
@@ -121,6 +123,7 @@ export class RunTable extends HTMLElement {
       const row = rows.get(run.id) ?? spare.pop() ?? h("run-row");
       if (this.#rows.children[i] !== row) this.#rows.insertBefore(row, this.#rows.children[i] ?? null);
       row.run = run;
+      row.alerts = openAlerts.of(run.id);
       row.selected = this.#picked.has(run.id);
       row.setAttribute("aria-rowindex", String(first + i + 2));
     });

@@ -1,4 +1,4 @@
-/** <settings-page>: this browser's choices, the server's state. */
+/** <settings-page>: this browser's choices, alert rules, who is told of alerts, the server's state. */
 
 import { h } from "../lib/dom.js";
 import { t } from "../lib/texts.js";
@@ -14,8 +14,11 @@ export class SettingsPage extends HTMLElement {
         h("dl", { class: "facts-list" },
           h("dt", {}, t("settings.theme")), h("dd", {}, h("theme-picker")),
           h("dt", {}, t("settings.language")), h("dd", {}, h("language-picker")),
+          h("dt", {}, t("notify.title")), h("dd", {}, h("notify-switch")),
         ),
       ),
+      h("alert-rules"),
+      h("notification-targets"),
       h("server-state"),
     );
   }

@@ -8,7 +8,7 @@ import { t } from "../lib/texts.js";
 const PAGES = /** @type {const} */ ([["runs", "/", "g r"], ["alerts", "/alerts", "g a"], ["settings", "/settings", "g s"]]);
 
 export class TopBar extends HTMLElement {
-  #links = PAGES.map(([page, href]) => h("a", { href, "data-page": page }, t(`nav.${page}`)));
+  #links = PAGES.map(([page, href]) => h("a", { href, "data-page": page }, t(`nav.${page}`), page === "alerts" && h("alert-bell")));
   #help = h("button", { type: "button", class: "help-button", "aria-label": t("nav.help"), title: t("nav.help"), "aria-keyshortcuts": "?" }, "?");
 
   connectedCallback() {

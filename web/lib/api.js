@@ -179,3 +179,43 @@ export function getCompared(runIds, query, signal) {
 export function getServer(signal) {
   return get("server", {}, signal);
 }
+
+/** @param {{state?: string | null, severity?: string | null, project?: string | null, limit?: number, cursor?: string | null}} query @param {AbortSignal} [signal] @returns {Promise<{items: RunAlert[], next_cursor: string | null}>} */
+export function getAlerts(query, signal) {
+  return get("alerts", query, signal);
+}
+
+/** @param {RunAlert} alert @returns {Promise<RunAlert>} */
+export function acknowledge({ run_id, id }) {
+  return send("POST", `runs/${encodeURIComponent(run_id)}/alerts/${id}/acknowledge`);
+}
+
+/** @param {string | null} project null: everywhere @param {AbortSignal} [signal] @returns {Promise<AlertRules>} */
+export function getAlertRules(project, signal) {
+  return get("alert-rules", { project }, signal);
+}
+
+/** All that the scope changes. @param {string | null} project @param {RuleChange[]} rules @returns {Promise<AlertRules>} */
+export function putAlertRules(project, rules) {
+  return send("PUT", `alert-rules${scope(project)}`, { rules });
+}
+
+/** What a rule would have done. @param {string | null} project @param {RuleChange} rule @param {number} days @returns {Promise<RulePreview>} */
+export function previewRule(project, rule, days) {
+  return send("POST", `alert-rules/preview${scope(project)}`, { rule, days });
+}
+
+/** @param {AbortSignal} [signal] @returns {Promise<{items: NotificationTarget[], public_url: string | null}>} */
+export function getTargets(signal) {
+  return get("notification-targets", {}, signal);
+}
+
+/** @param {string} name @returns {Promise<{items: {name: string, ok: boolean, error: string | null, duration_s: number}[]}>} */
+export function testTarget(name) {
+  return send("POST", "notification-targets/test", { name });
+}
+
+/** @param {string | null} project */
+function scope(project) {
+  return project === null ? "" : `?${new URLSearchParams({ project })}`;
+}

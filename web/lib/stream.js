@@ -85,7 +85,7 @@ export class Hub {
     const source = new EventSource(`/api/v1/live?${query}`);
     this.#source = source;
     source.addEventListener("hello", (event) => this.#hello(JSON.parse(event.data).position));
-    for (const kind of /** @type {const} */ (["tick", "run", "deleted", "stale"])) {
+    for (const kind of /** @type {const} */ (["tick", "run", "deleted", "alert", "stale"])) {
       source.addEventListener(kind, (event) => this.#pass(kind, event));
     }
     // EventSource tries again by itself, but from the old position and not after an error status: do it here.

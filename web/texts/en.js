@@ -1,5 +1,6 @@
 /** English: every text of the page, by key. It is the catalogue that others are held to. */
 
+import alerts from "./en/alerts.js";
 import charts from "./en/charts.js";
 import compare from "./en/compare.js";
 import evidence from "./en/evidence.js";
@@ -10,4 +11,4 @@ import settings from "./en/settings.js";
 import verdicts from "./en/verdicts.js";
 import whatIf from "./en/what-if.js";
 
-export default { ...page, ...runs, ...compare, ...settings, ...run, ...charts, ...verdicts, ...whatIf, ...evidence };
+export default { ...page, ...runs, ...compare, ...alerts, ...settings, ...run, ...charts, ...verdicts, ...whatIf, ...evidence };

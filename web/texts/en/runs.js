@@ -51,6 +51,8 @@ export default {
   "column.norm.why": "The newest norm of the unscaled gradients, before clipping",
   "column.loss": "Loss",
   "column.loss.why": "The newest loss",
+  "column.alerts": "Alerts",
+  "column.alerts.why": "Open alerts",
   "column.seen": "Last seen",
   "column.seen.why": "When something was last heard of the run",
 
