@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gradsight_server.importers.items import Meaning, Point
+from gradsight_server.importers.items import Item, Meaning, Point
 
 MAX_WINDOW = 2_000
 """Of a longer window only the skipped steps become points."""
@@ -47,6 +47,13 @@ def meaning(source: str) -> Meaning:
     )
 
 
+PLACED = Meaning(
+    "skipped",
+    "skipped steps",
+    remark="They have no number of their own in this log and are placed by their time of day, else evenly.",
+)
+
+
 class Between:
     """Skipped steps that a log tells of between two lines with a number, without a number of their own.
 
@@ -58,7 +65,7 @@ class Between:
         self._waiting: list[tuple[Point, float | None]] = []
         self._step: int | None = None
         self._time_s: float | None = None
-        self._has_skips = False
+        self._has_skips = self._has_said = False
 
     def skipped(self, point: Point, time_s: float | None = None) -> Iterator[Point]:
         """Takes the point of a skipped step; gives those that have waited for too long."""
@@ -69,7 +76,7 @@ class Between:
 
     def until(
         self, step: float | None, time_s: float | None = None, *, line: int, step_s: float | None = None
-    ) -> Iterator[Point]:
+    ) -> Iterator[Item]:
         """The points before the one of a line.
 
         Args:
@@ -89,6 +96,9 @@ class Between:
             begin_s = time_s - (end - begin) * step_s
         else:
             begin, begin_s = max(0, end - len(self._waiting) - 1), None
+        if self._waiting and not self._has_said:
+            self._has_said = True
+            yield PLACED
         if self._has_skips:
             yield from self._numbered(begin, begin_s, end, time_s, line)
         self._step, self._time_s = end, time_s

@@ -21,7 +21,7 @@ from gradsight_server.importers.formats._deepspeed import (
     is_copy,
     shared,
 )
-from gradsight_server.importers.items import Item, Meaning, Point, Setting
+from gradsight_server.importers.items import Item, Point, Setting
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import NAMES, Printed
 
@@ -151,7 +151,7 @@ class _Reader:
         skipped = dict(zip(steps, overflows + unknown, strict=False))
         if skipped and not self._has_said_placing:
             self._has_said_placing = True
-            yield _PLACING
+            yield skips.PLACED
         engine.has_skips = engine.has_skips or bool(skipped)
         is_short = step - before <= skips.MAX_WINDOW
         for at in (range(before + 1, step + 1) if is_short else [*steps, step]) if engine.has_skips else [step]:
@@ -174,13 +174,6 @@ class _Reader:
                     for at in range(engine.step + 1, step):
                         yield _point(engine, at, None, None, line=overflow.line)
                 yield _point(engine, step, overflow, None)
-
-
-_PLACING = Meaning(
-    "skipped",
-    "skipped",
-    remark="The log counts skipped steps without a number of their own; they are placed by their time of day.",
-)
 
 
 def _point(

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from gradsight_server.importers import overflows, skips
+from gradsight_server.importers import overflows
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Setting
 from gradsight_server.importers.means import Means
@@ -25,6 +25,7 @@ _PIECE = re.compile(
     r"|(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,4}(?P<n>\d{1,15})/(?P<total>\d{1,15}) \["
 )
 _FIELD = re.compile(r"'([^']+)': ('[^']*'|[\w.]*\([^)]*\)|[^,}]+)")
+_OVERFLOW = re.compile(overflows.MARKS)
 _TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
 _PRINTED = Printed()
 
@@ -32,7 +33,6 @@ _PRINTED = Printed()
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     """A dictionary waits for the bar after it."""
     reader = _Reader()
-    overflowed = overflows.Overflows()
     for at, line in lines:
         is_piece = False
         for piece in _PIECE.finditer(line):
@@ -41,17 +41,16 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
                 yield from reader.dictionary(at, piece["dict"], piece["step"])
             elif not line[: piece.start()].rstrip().endswith(":"):  # as in `Loading shards: 100%|…`
                 yield from reader.bar(int(piece["n"]), int(piece["total"]))
-        if overflows.MARK in line:
+        if _OVERFLOW.search(line):
             yield from reader.waiting()
-            for point in overflowed.read(at, line):
-                yield from reader.between.skipped(point)
+            yield from reader.overflows.read(at, line)
         elif (total := _TOTAL.search(line)) is not None:
             reader.total = int(total[1].replace(",", ""))
             yield Setting(at, "total_steps", float(reader.total), "Total optimization steps")
         elif not is_piece:
             yield from _PRINTED.read(at, line)
     yield from reader.waiting()
-    yield from reader.between.unnumbered()
+    yield from reader.overflows.rest()
 
 
 class _Reader:
@@ -59,7 +58,7 @@ class _Reader:
     """Steps of the training, by which its bar is told from that of an evaluation."""
 
     def __init__(self) -> None:
-        self.between = skips.Between()
+        self.overflows = overflows.Overflows()
         self._point: Point | None = None
         self._bar = 0
         """Where the training's bar was last."""
@@ -112,7 +111,7 @@ class _Reader:
         elif not self._means.is_said:
             self._means.is_said = True
             yield Meaning("loss", "loss", averaged_over_steps=math.nan, remark=LOSS)
-        yield from self.between.until(point.step, line=point.line)
+        yield from self.overflows.until(point.step, point.line)
         yield point
 
 
@@ -144,5 +143,5 @@ FORMAT = LineFormat(
     "ms-swift 3; slime 0.1 (step N: {…})",
     pattern=re.compile(r"'(?:train/)?grad_norm': |\{'(?:train/)?loss': "),
     read=read,
-    also=re.compile(r"\| *\d+/\d+ \[|Attempted loss scale|Total optimization steps|max_grad_norm|TrainingArguments"),
+    also=re.compile(overflows.MARKS + r"|\| *\d+/\d+ \[|Total optimization steps|max_grad_norm|TrainingArguments"),
 )

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers import overflows
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Unread
 from gradsight_server.importers.numbers import number
@@ -31,10 +32,12 @@ _PRINTED = Printed({**NAMES, "accum_iter": "accumulation_steps", "update_freq": 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     poisoned: int | None = None
+    overflowed = overflows.Overflows()
     has_said_median = False
     for at, line in lines:
         match = _HEAD.search(line)
         if match is None:
+            yield from overflowed.read(at, line)
             yield from _PRINTED.read(at, line)
             continue
         epoch, i, num_steps = int(match[1]), int(match[2]), int(match[3])
@@ -57,9 +60,11 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
                     yield Happened(at, "mean_not_finite", message, step=epoch * num_steps + i)
         if values:
             fraction = i / num_steps if num_steps else 0.0
+            yield from overflowed.until(epoch * num_steps + i, at)
             yield Point(at, epoch * num_steps + i, values, metrics, epoch=epoch + fraction)
         else:
             yield Unread(at, "the line ends before any value of the step")
+    yield from overflowed.rest()
 
 
 FORMAT = LineFormat(
@@ -69,5 +74,5 @@ FORMAT = LineFormat(
     "(2020 to 2024)",
     pattern=re.compile(r"Epoch: \[\d+(?:/\d+)?\]\s+\[\s*\d+/\d+\]"),
     read=read,
-    also=re.compile(r"clip_grad|clip_max_norm"),
+    also=re.compile(overflows.MARKS + "|clip_grad|clip_max_norm"),
 )

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers import overflows
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Point, Restart, Unread
 from gradsight_server.importers.numbers import number
@@ -22,6 +23,7 @@ _PRINTED = Printed({**NAMES, "accumulation_steps": "accumulation_steps"})
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     poisoned: int | None = None
+    overflowed = overflows.Overflows()
     has_points = False
     for at, line in lines:
         match = _TRAIN.search(line)
@@ -29,6 +31,7 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
             if has_points and "CLIP_GRAD" in line:
                 has_points = False
                 yield Restart(at, "another launch prints its configuration")
+            yield from overflowed.read(at, line)
             yield from _PRINTED.read(at, line)
             continue
         epoch, i, num_steps = int(match[1]), int(match[2]), int(match[3])
@@ -44,7 +47,10 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
             yield Unread(at, "the line ends before any value of the step")
             continue
         has_points = True
-        yield Point(at, epoch * num_steps + i, values, epoch=epoch + i / num_steps if num_steps else float(epoch))
+        step = epoch * num_steps + i
+        yield from overflowed.until(step, at)
+        yield Point(at, step, values, epoch=epoch + i / num_steps if num_steps else float(epoch))
+    yield from overflowed.rest()
 
 
 FORMAT = LineFormat(
@@ -53,5 +59,5 @@ FORMAT = LineFormat(
     source="Swin-Transformer main.py and main_simmim_pt.py: train_one_epoch (2021 to 2024); SimMIM likewise",
     pattern=re.compile(r"Train: \[\d+/\d+\]\[\d+/\d+\]"),
     read=read,
-    also=re.compile(r"CLIP_GRAD: |ACCUMULATION_STEPS: "),
+    also=re.compile(overflows.MARKS + "|CLIP_GRAD: |ACCUMULATION_STEPS: "),
 )

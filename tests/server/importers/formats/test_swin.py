@@ -35,5 +35,15 @@ def test_configuration_is_settings_and_again_another_launch() -> None:
     assert [restart.line for restart in got.restarts] == [9]
 
 
+def test_overflows_of_apex_are_skipped_steps_however_many_ranks_tell() -> None:
+    line = "INFO Train: [0/30][{}/200]\teta 1:02:03 lr 0.000010\ttime 0.9 (0.9)\tloss 6.5 (6.7)\tgrad_norm 2.75 (2.5)"
+    overflow = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}"
+    lines = [line.format(10), overflow.format(512.0), overflow.format(512.0), overflow.format(256.0), line.format(14)]
+    got = read(FORMAT, "\n".join(lines))
+    assert got.steps == [10, 11, 12, 13, 14]
+    assert got.column("skipped") == [None, 1.0, 0.0, 1.0, None]
+    assert got.recorded("loss_scale") == [1024.0, 512.0]
+
+
 def test_a_cut_line_is_told() -> None:
     assert [unread.line for unread in read(FORMAT, "INFO Train: [1/30][10/200]\teta 1:0").unread] == [1]
