@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from _databases import new_database
 from _fill import fill
-from _page import chromium, heap_mb, new_context, noted, wait_for
+from _page import chromium, heap_mb, main_thread, new_context, noted, wait_for
 from _server import ServerProcess, running_server
 from gradsight import wire
 from gradsight_server.store.database import Database
@@ -50,8 +50,10 @@ def first_sight(browser: Browser, url: str, times: int) -> dict[str, float]:
         context = new_context(browser)
         for kind in ("cold", "warm"):
             page = context.new_page()
+            busy_ms = main_thread(page)
             page.goto(url)
             wait_for(page, lambda page: noted(page, "chart") and noted(page, "verdict"), "the first chart")
+            took.setdefault(f"main thread busy, {kind}", []).append(busy_ms())
             took.setdefault(f"verdict, {kind}", []).append(noted(page, "verdict"))
             took.setdefault(f"norm chart, {kind}", []).append(noted(page, "chart"))
             page.close()

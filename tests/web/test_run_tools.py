@@ -21,7 +21,7 @@ def take(page: Page, chart: str, what: str) -> None:
 
 
 def test_a_click_on_a_step_shows_everything_about_it(page: Page, run: SentRun) -> None:
-    run.send([40], grad_norm_before_clip=["NaN"], skipped=[True], skip_reason=["overflow"], layer_norms=None)
+    run.send([40], grad_norm_before_clip=["NaN"], skipped=[True], skip_reason=["overflow"], **WITHOUT_LAYERS)
     page.goto(run.url)
     wait_for_charts(page)
     panel = page.locator("step-panel")
@@ -202,6 +202,7 @@ def test_two_fingers_zoom(context: BrowserContext, page: Page, run: SentRun) -> 
 
 def test_only_a_training_that_allows_it_can_be_set_another_threshold(page: Page, served: Served, run: SentRun) -> None:
     page.goto(run.url)
+    expect(page.locator("what-if-panel strong").first).to_be_visible()
     page.get_by_label("What if max_norm").fill("0.7")
     expect(page.locator("what-if-panel")).to_contain_text("(now")
     expect(page.locator("control-offer")).to_be_hidden()
@@ -213,3 +214,14 @@ def test_only_a_training_that_allows_it_can_be_set_another_threshold(page: Page,
     expect(page.locator("control-offer")).to_contain_text("takes max_norm 0.7 for stream main")
     page.get_by_role("button", name="Leave it").click()
     expect(page.get_by_role("button", name="Set it")).to_be_hidden()
+
+
+def test_an_alert_stands_at_its_steps_live(page: Page, served: Served) -> None:
+    run = served.put(name="bf16")
+    run.send(range(40), loss_scale=None)
+    page.goto(run.url)
+    wait_for_charts(page, [name for name in ALL_CHARTS if name != "loss_scale"])
+    run.send(range(40, 44), grad_norm_before_clip=["NaN"] * 4, loss_scale=None, **WITHOUT_LAYERS)
+    lane = page.get_by_role("group", name="Events")
+    expect(lane.get_by_role("button", name="40: NaN or Inf in 4 steps")).to_be_visible()
+    expect(page.locator("run-timeline")).to_contain_text("NaN or Inf in 4 steps")

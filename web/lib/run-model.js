@@ -24,7 +24,7 @@ const ASK_AGAIN_S = 10;
 
 /**
  * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps, and how), `tick` (steps that came
- * in on screen), `gone` (deleted).
+ * in on screen), `alert` (one that was opened, repeated or resolved), `gone` (deleted).
  */
 export class RunModel extends EventTarget {
   /** @type {RunDetail | null} */
@@ -280,6 +280,7 @@ export class RunModel extends EventTarget {
       this.#heardSummary(message.position, message.payload);
       this.#readSoon(["metrics"]);
     }
+    if (message.event === "alert") this.dispatchEvent(new CustomEvent("alert", { detail: message.payload }));
     if (message.event === "stale") this.#heardStale();
     if (message.event === "deleted") {
       this.deleted = true;

@@ -1,6 +1,6 @@
 /** What the diagnosis says of a run's stream, and the run's events and alerts: read once, then again as the run moves on. */
 
-import { getDiagnosis, getEvents } from "./api.js";
+import { getDiagnosis, getEvents, getRunAlerts } from "./api.js";
 
 /** While steps come in the diagnosis is read again at most so often; a verdict that changed is read at once. */
 const READ_AGAIN_MS = 5_000;
@@ -43,6 +43,7 @@ export class VerdictModel extends EventTarget {
       clearTimeout(this.#timer);
     });
     this.#run.addEventListener("facts", () => this.#consider(), { signal });
+    this.#run.addEventListener("alert", (event) => this.#heardAlert(/** @type {CustomEvent<RunAlert>} */ (event).detail), { signal });
     document.addEventListener("visibilitychange", () => this.#consider(), { signal });
     this.#consider();
   }
@@ -104,6 +105,12 @@ export class VerdictModel extends EventTarget {
     this.dispatchEvent(new Event("diagnosis"));
   }
 
+  /** @param {RunAlert} alert as it is now */
+  #heardAlert(alert) {
+    this.alerts = [alert, ...this.alerts.filter(({ id }) => id !== alert.id)];
+    this.dispatchEvent(new Event("events"));
+  }
+
   /** Events are rare: they are read when a verdict, the run's status or its attempts have changed. @param {RunDetail} detail */
   #considerEvents(detail) {
     const story = JSON.stringify([detail.verdict, detail.status, detail.attempts.length]);
@@ -114,7 +121,12 @@ export class VerdictModel extends EventTarget {
 
   async #readEvents() {
     try {
-      this.events = (await getEvents(this.#run.runId, this.#signal)).items;
+      const [events, alerts] = await Promise.all([
+        getEvents(this.#run.runId, this.#signal),
+        getRunAlerts(this.#run.runId, this.#signal).catch(() => ({ items: this.alerts })),
+      ]);
+      this.events = events.items;
+      this.alerts = alerts.items;
       this.dispatchEvent(new Event("events"));
     } catch {
       // The timeline is an extra: it stays as it was, and is read again with the next change.
