@@ -228,7 +228,7 @@ def _check_layers(batch: Batch) -> None:
             raise ValueError(f"layer_norms[{i}] has {len(row)} values, expected one per layer ({width})")
 
 
-class Control(Struct, kw_only=True, omit_defaults=True):
+class Control(Struct, kw_only=True):
     """A wish of the person at the screen, for a run that allows it.
 
     It comes with every answer until an event of the stream says what became of it: `max_norm_changed` (with the step
