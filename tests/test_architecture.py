@@ -37,7 +37,8 @@ TORCH = (
 WEB = ("gradsight_server/app.py", "gradsight_server/serving.py", "gradsight_server/auth.py", "gradsight_server/api/*")
 SQL = ("gradsight_server/store/*", "gradsight_server/alerts/store.py")
 COMMANDS = tuple(
-    f"gradsight_server/{name}.py" for name in ("cli", "commands", "serve", "listing", "asking", "demo_host", "app")
+    f"gradsight_server/{name}.py"
+    for name in ("cli", "commands", "serve", "listing", "asking", "importing", "demo_host", "app")
 )
 
 ONLY_IN: dict[str, tuple[str, ...]] = {

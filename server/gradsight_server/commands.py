@@ -240,6 +240,30 @@ def export(
         print(said)
 
 
+@app.command("import")
+def import_logs(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Logs, folders, patterns; - is a pipe.")],
+    log_format: LogFormat = "auto",
+    columns: Columns = None,
+    max_norm: Annotated[float | None, typer.Option(help="The threshold, for a log that does not tell it.")] = None,
+    project: Annotated[str | None, typer.Option(help="Put the runs into this project.")] = None,
+    name: Annotated[str | None, typer.Option(help="Call the run so.", show_default="the log's name")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on while the logs grow, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was made, as a JSON array.")] = False,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Make runs of training logs that something else wrote. The same log again changes nothing, a grown one adds."""
+    from gradsight_server.importers.format import Options  # late: so are the formats
+    from gradsight_server.importers.importing import Wish
+    from gradsight_server.importers.mapping import parse_map
+    from gradsight_server.importing import import_all
+
+    wish = Wish(Options(parse_map(columns)), max_norm, project, name)
+    code = import_all(paths, server=server, token=token, log_format=log_format, wish=wish, watch=watch, as_json=as_json)
+    raise typer.Exit(code)
+
+
 @app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser, and end with the trainings.")] = False,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gradsight_server.errors import NothingToReadError
@@ -82,6 +82,8 @@ class Assembly:
         self._settings_of = 0
         self._num_happened: Counter[int] = Counter()
         self._streams: set[str] = set()
+        self.first_points: list[Point] = []
+        """Of each run, as the log has it: what a run is known by when its log has grown."""
         self.told = Told(settings=[RunSettings(max_norm)])
         self.cleaning = Cleaning(max_norm)
         self.ranks = Ranks()
@@ -95,6 +97,10 @@ class Assembly:
         match item:
             case Point():
                 self.placing.point(item)
+                if self.placing.run >= len(self.first_points):
+                    self.first_points += [replace(item, values=dict(item.values))] * (
+                        self.placing.run + 1 - len(self.first_points)
+                    )
             case Setting():
                 self._set(item)
             case Meaning():

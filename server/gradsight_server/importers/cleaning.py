@@ -29,6 +29,8 @@ class _Stream:
     """Worked out from the newest clip ratio."""
     first_threshold: float | None = None
     last_norm: float | None = None
+    last_step: int = -1
+    """Of `last_norm`."""
     max_norm_given: float | None = None
 
 
@@ -99,11 +101,12 @@ class Cleaning:
                 self.counts["norm_not_finite"] += 1
             return
         stream.norm_is_negative = False
-        if values.get("skipped") == 1.0 and norm == stream.last_norm and norm > 0:
+        is_repeated = norm == stream.last_norm and row.step != stream.last_step
+        if is_repeated and norm > 0 and values.get("skipped") == 1.0:
             del values[NORM]
             self.counts["norm_stale"] += 1
             return
-        stream.last_norm = norm
+        stream.last_norm, stream.last_step = norm, row.step
         meaning = self.meanings.get(NORM)
         scale = values.get(SCALE)
         if meaning is not None and meaning.is_scaled and scale is not None and 0 < scale < math.inf:

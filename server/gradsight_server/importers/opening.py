@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
@@ -74,6 +75,28 @@ def _largest_in(path: Path) -> BufferedIOBase:
         if largest.flag_bits & 1:
             raise NothingToReadError(f"{str(path)!r} is a zip archive with a password.")
         return cast(BufferedIOBase, archive.open(largest))
+
+
+_opened_otherwise: ContextVar[Callable[[Path], BufferedIOBase] | None] = ContextVar("opened_otherwise", default=None)
+
+
+@contextmanager
+def opening_otherwise(opened: Callable[[Path], BufferedIOBase]) -> Iterator[None]:
+    """Has `open_log` call this: a log that is followed while it grows, or whose reading is counted."""
+    token = _opened_otherwise.set(opened)
+    try:
+        yield
+    finally:
+        _opened_otherwise.reset(token)
+
+
+def open_log(path: Path) -> BufferedIOBase:
+    """The bytes of a log that is read once from its beginning to its end, unpacked.
+
+    Raises:
+        NothingToReadError
+    """
+    return (_opened_otherwise.get() or open_bytes)(path)
 
 
 @contextmanager

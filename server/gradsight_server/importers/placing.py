@@ -7,7 +7,7 @@ anew in each epoch, go back because a run was resumed, or start again because an
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from gradsight import wire
@@ -143,7 +143,9 @@ class Placing:
         for track in self._tracks.values():
             if track.open is not None and not track.open.was_given:
                 track.open.was_given = True
-                self._emit(track.open)
+                point = track.open.point
+                so_far = replace(point, values=dict(point.values), metrics=dict(point.metrics))
+                self._emit(replace(track.open, point=so_far))  # a copy: whoever gets it may put it right
 
     def close(self) -> None:
         for track in self._tracks.values():

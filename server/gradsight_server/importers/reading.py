@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 
 from gradsight_server.errors import NothingToReadError
@@ -12,7 +11,7 @@ from gradsight_server.importers.formats import key_value
 from gradsight_server.importers.items import Item, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.names import column_of
-from gradsight_server.importers.opening import DAMAGE, open_bytes, read_head
+from gradsight_server.importers.opening import DAMAGE, open_log, read_head
 from gradsight_server.importers.registry import HEAD_BYTES, LAST, format_named, recognise, sample_lines
 
 MAX_FILES = 1_000
@@ -29,6 +28,8 @@ class Source:
     format: Format | None
     name: str
     """What a person calls it: its path."""
+    identity: str | None = None
+    """What it is known by when it comes again; None: by its path, see `sending.identity_of`."""
 
 
 def sources_of(
@@ -137,20 +138,15 @@ def _recognised(path: Path) -> Source | None:
     return Source(path, found, str(path)) if found is not None else None
 
 
-def items_of(
-    source: Source, options: Options, *, opened: Callable[[Path], BufferedIOBase] = open_bytes
-) -> Iterator[Item]:
+def items_of(source: Source, options: Options) -> Iterator[Item]:
     """What a log says. Where it is cut or damaged, what comes before, and an `Unread`.
-
-    Args:
-        opened: How a log of lines is opened: `--watch` follows it.
 
     Raises:
         NothingToReadError
     """
     match source.format:
         case LineFormat():
-            yield from _items_of_lines(source.path, source.format, options, opened)
+            yield from _items_of_lines(source.path, source.format, options)
         case FileFormat():
             try:
                 yield from source.format.read(source.path, options)
@@ -160,10 +156,8 @@ def items_of(
                 )
 
 
-def _items_of_lines(
-    path: Path, log_format: LineFormat, options: Options, opened: Callable[[Path], BufferedIOBase]
-) -> Iterator[Item]:
-    with opened(path) as file:
+def _items_of_lines(path: Path, log_format: LineFormat, options: Options) -> Iterator[Item]:
+    with open_log(path) as file:
         source = LineSource(file, _filter(log_format))
         yield from log_format.read(source, options)
     for line, problem in source.problems:

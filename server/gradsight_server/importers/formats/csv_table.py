@@ -12,7 +12,7 @@ from gradsight_server.importers.items import Item, Restart, Unread
 from gradsight_server.importers.lines import MAX_LINE, LineSource
 from gradsight_server.importers.names import chosen
 from gradsight_server.importers.numbers import is_recorded, number
-from gradsight_server.importers.opening import decoded, open_bytes, read_head
+from gradsight_server.importers.opening import decoded, open_log, read_head
 
 DELIMITERS = (",", ";", "\t", "|")
 BLANKS = "blanks"
@@ -61,7 +61,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     if not lines:
         raise NothingToReadError(f"{str(path)!r} is empty.")
     delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
-    with open_bytes(path) as file:
+    with open_log(path) as file:
         source = LineSource(file)
         yield from _items(path, _Rows(source, delimiter), options)
     yield from (Unread(*problem) for problem in source.problems)

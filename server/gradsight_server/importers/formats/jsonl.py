@@ -16,7 +16,7 @@ from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.formats._tables import Columns, items_of
 from gradsight_server.importers.items import Item, Unread
 from gradsight_server.importers.lines import LineSource
-from gradsight_server.importers.opening import decoded, open_bytes, read_whole
+from gradsight_server.importers.opening import decoded, open_log, read_head, read_whole
 
 MAX_DEPTH = 3
 _BEGIN = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:\[\s*)?[{\]\"])")
@@ -30,22 +30,17 @@ def recognise(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: Options) -> Iterator[Item]:
-    first = decoded(_head(path)).lstrip()
+    first = decoded(read_head(path, 4096)).lstrip()
     if first[:1] == "[" or first.partition("\n")[0].rstrip() == "{":
         yield from _of_document(path, options)
     else:
         yield from _of_lines(path, options)
 
 
-def _head(path: Path) -> bytes:
-    with open_bytes(path) as file:
-        return file.read(4096)
-
-
 def _of_lines(path: Path, options: Options) -> Iterator[Item]:
     columns = Columns(options)
     num_rows = 0
-    with open_bytes(path) as file:
+    with open_log(path) as file:
         source = LineSource(file)
         for line, text in source:
             if not text or text.isspace():
