@@ -26,11 +26,11 @@ export function blocksOf(advice) {
 export function inBrief(advice) {
   const [first] = blocksOf(advice);
   if (first?.kind !== "words") return { lead: "", rest: "" };
-  const sentences = sentencesOf(first.text).filter((sentence) => !sentence.endsWith(":"));
-  return { lead: sentences[0] ?? "", rest: sentences.slice(1).join(" ") };
+  const sentences = sentencesOf(first.text).filter((sentence) => !/[:：]$/.test(sentence));
+  return { lead: sentences[0] ?? "", rest: sentences.slice(1).join(/[。！？]$/.test(sentences[0]) ? "" : " ") };
 }
 
-/** A full stop ends a sentence where a capital follows the space: `threshold 1.0, so` does not. @param {string} text */
+/** A full stop ends a sentence where a capital follows the space: `threshold 1.0, so` does not. A Chinese one always does. @param {string} text */
 function sentencesOf(text) {
-  return text.split(/(?<=[.!?:])\s+(?=[A-Z])/);
+  return text.split(/(?<=[.!?:])\s+(?=[A-Z])|(?<=[。！？])(?=.)/);
 }

@@ -1,6 +1,7 @@
 /** REST as promises; the only file that calls `fetch`. */
 
 import { heardServerDate } from "./clock.js";
+import { language } from "./language.js";
 import { t } from "./texts.js";
 
 /** An answer other than 2xx, or none at all (`status` 0). */
@@ -120,7 +121,7 @@ export function getFigure(runId, name, query, signal) {
 
 /** @param {string} runId @param {{stream: string, attempt?: number | null}} query @param {AbortSignal} [signal] @returns {Promise<Diagnosis>} */
 export function getDiagnosis(runId, query, signal) {
-  return get(`runs/${encodeURIComponent(runId)}/diagnosis`, query, signal);
+  return get(`runs/${encodeURIComponent(runId)}/diagnosis`, { ...query, lang: language === "en" ? null : language }, signal);
 }
 
 /**

@@ -1,4 +1,6 @@
-/** Numbers and times as a person reads them; pure. */
+/** Numbers and times as a person reads them, in the language of the page. */
+
+import { t } from "./texts.js";
 
 const NO_BREAK = "\u00a0";
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
@@ -85,27 +87,26 @@ export function lossScale(value) {
 /** @param {number | null | undefined} steps_per_s `3.1 steps/s`, slow ones as `48 s/step` */
 export function rate(steps_per_s) {
   if (!steps_per_s || !Number.isFinite(steps_per_s)) return NOTHING;
-  if (steps_per_s < 0.1) return `${number(1 / steps_per_s, 2)}${NO_BREAK}s/step`;
-  return `${number(steps_per_s, steps_per_s < 100 ? 2 : 3)}${NO_BREAK}steps/s`;
+  if (steps_per_s < 0.1) return t("rate.slow", { time: number(1 / steps_per_s, 2) });
+  return t("rate.fast", { rate: number(steps_per_s, steps_per_s < 100 ? 2 : 3) });
 }
 
 /** @param {number} seconds 8880 → `2 h 28 min` */
 export function duration(seconds) {
   const s = Math.max(0, Math.round(seconds));
-  if (s < 60) return `${s}${NO_BREAK}s`;
-  if (s < 3600) return `${Math.floor(s / 60)}${NO_BREAK}min`;
-  const hours = Math.floor(s / 3600);
-  if (s < 86_400) return `${hours}${NO_BREAK}h ${Math.floor((s % 3600) / 60)}${NO_BREAK}min`;
-  return `${Math.floor(s / 86_400)}${NO_BREAK}d ${Math.floor((s % 86_400) / 3600)}${NO_BREAK}h`;
+  const [min, h, d] = [Math.floor(s / 60), Math.floor(s / 3600), Math.floor(s / 86_400)];
+  if (s < 60) return t("time.s", { s });
+  if (s < 3600) return t("time.min", { min });
+  return d ? t("time.d.h", { d, h: h % 24 }) : t("time.h.min", { h, min: min % 60 });
 }
 
 /** @param {number} seconds 12 → `12 s ago` */
 export function ago(seconds) {
-  if (seconds < 2) return "now";
+  if (seconds < 2) return t("time.now");
   const s = Math.floor(seconds);
-  const [count, unit] =
-    s < 60 ? [s, "s"] : s < 3600 ? [s / 60, "min"] : s < 86_400 ? [s / 3600, "h"] : [s / 86_400, "d"];
-  return `${Math.floor(count)}${NO_BREAK}${unit} ago`;
+  const [min, h, d] = [Math.floor(s / 60), Math.floor(s / 3600), Math.floor(s / 86_400)];
+  const time = d ? t("time.d", { d }) : h ? t("time.h", { h }) : min ? t("time.min", { min }) : t("time.s", { s });
+  return t("time.ago", { time });
 }
 
 /** @param {number} count @param {string} singular @param {string} [plural] */

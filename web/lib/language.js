@@ -3,7 +3,7 @@
 import { remembered } from "./memory.js";
 
 /** Code → what its readers call it. */
-export const LANGUAGES = { en: "English" };
+export const LANGUAGES = { en: "English", zh: "简体中文" };
 
 /** @typedef {keyof typeof LANGUAGES} Language */
 

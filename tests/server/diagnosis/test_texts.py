@@ -42,6 +42,30 @@ def test_texts_without_any_numbers_still_read(lang: str) -> None:
         assert not re.search(r"\[\[|\]\]|\{|\}|\.\.|\S  [a-z]", text.title + text.advice), key
 
 
+@pytest.mark.parametrize("lang", sorted(set(CATALOGUES) - {"en"}))
+def test_each_language_says_what_english_says_with_the_same_numbers(lang: str) -> None:
+    assert CATALOGUES[lang].keys() == CATALOGUES["en"].keys()
+    for key, texts in CATALOGUES[lang].items():
+        for text, english in zip(texts, CATALOGUES["en"][key], strict=True):
+            assert numbers_of(text) == numbers_of(english), key
+            assert text.count("[[") == text.count("]]"), key
+
+
+def numbers_of(text: str) -> set[str]:
+    """The names of the numbers that a text writes, and whether each may be missing."""
+    optional = {name for part in re.findall(r"\[\[(.*?)\]\]", text, re.DOTALL) for name in re.findall(r"\{(\w+)", part)}
+    return {f"{name}?" if name in optional else name for name in re.findall(r"\{(\w+)", text)}
+
+
+def test_chinese_has_no_english_plurals() -> None:
+    specs = {
+        spec for texts in CATALOGUES["zh"].values() for text in texts for spec in re.findall(r"\{\w+:(.+?)\}", text)
+    }
+    assert specs <= {"percent", "count", "inverse"}
+    names = [f"layer{i}" for i in range(9)]
+    assert "layer3 以及另外 5 个" in text_for("layers_exploding", "", evidence={}, names=names, lang="zh").advice
+
+
 def test_an_unknown_language_is_answered_in_english() -> None:
     rows = steps(usual_norms(), max_norm=0.1)
     assert diagnose(rows, lang="xx") == diagnose(rows, lang="en")

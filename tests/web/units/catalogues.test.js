@@ -30,7 +30,8 @@ for (const language of Object.keys(LANGUAGES)) {
 }
 
 test("the first language that is spoken here wins, else English", () => {
-  assert.equal(languageOf([null, "fr-CA", "en-GB"]), "en");
+  assert.equal(languageOf([null, "fr-CA", "zh-TW", "en-GB"]), "zh");
+  assert.equal(languageOf(["en-GB", "zh"]), "en");
   assert.equal(languageOf(["toString"]), "en");
   assert.equal(languageOf([]), "en");
 });

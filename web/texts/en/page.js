@@ -58,6 +58,17 @@ export default {
   "help.all": "Show all steps",
   "help.hide": "Hide the cross-hair",
 
+  "time.now": "now",
+  "time.ago": "{time} ago",
+  "time.s": "{s} s",
+  "time.min": "{min} min",
+  "time.h": "{h} h",
+  "time.d": "{d} d",
+  "time.h.min": "{h} h {min} min",
+  "time.d.h": "{d} d {h} h",
+  "rate.fast": "{rate} steps/s",
+  "rate.slow": "{time} s/step",
+
   "copy": "Copy",
   "copy.done": "Copied",
 
