@@ -1,6 +1,6 @@
 """A stream's counters and newest values stay exact, whatever is sent late, twice or in place of what was there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from gradsight_server.store.expressions import (
     bound_segment,
     how_many,
     is_nonfinite,
+    nonfinite_bits,
     segment_parameters,
 )
 from gradsight_server.store.models import attempts, extents, steps, streams
@@ -28,6 +29,8 @@ COUNTERS = ("num_steps", "num_skipped", "num_clipped", "num_nonfinite")
 NOTHING: NDArray[np.int64] = np.zeros(len(COUNTERS), dtype=np.int64)
 NOTHING.flags.writeable = False
 
+_CLIPPED_BY = ("grad_norm_before_clip", "max_norm", "clipped_layer_fraction")
+_NORM_BITS = nonfinite_bits("grad_norm_before_clip")
 _COUNT = Prepared(
     select(func.count(), *map(how_many, (IS_SKIPPED, IS_CLIPPED, is_nonfinite("grad_norm_before_clip"))))
     .select_from(steps)
@@ -73,6 +76,24 @@ def count(conn: Connection, key: tuple[str, int, int], ranges: list[tuple[int, i
     for bounds in ranges:
         total += np.array(_COUNT.one(conn, segment_parameters(*key, *bounds)), dtype=np.int64)
     return total
+
+
+def count_new(columns: Mapping[str, Sequence[Any]], masks: Sequence[int]) -> NDArray[np.int64]:
+    """COUNTERS of a batch of rank 0's steps, each of them once and none there before: what `count` would find.
+
+    Args:
+        columns: as they are stored, None where not recorded or not finite.
+        masks: each row's `nonfinite`.
+    """
+    nothing = (None,) * len(masks)
+    norms, thresholds, clipped_layers = (columns.get(name, nothing) for name in _CLIPPED_BY)
+    num_clipped = sum(
+        (norm is not None and threshold is not None and norm > threshold) or (layers is not None and layers > 0)
+        for norm, threshold, layers in zip(norms, thresholds, clipped_layers, strict=True)
+    )
+    num_nonfinite = sum(mask & _NORM_BITS != 0 for mask in masks) if any(masks) else 0
+    num_skipped = sum(flag is True for flag in columns.get("skipped", nothing))
+    return np.array((len(masks), num_skipped, num_clipped, num_nonfinite), dtype=np.int64)
 
 
 def update_stream(conn: Connection, run_id: str, stream_key: int, more: NDArray[np.int64]) -> None:

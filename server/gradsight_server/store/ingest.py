@@ -133,21 +133,25 @@ def _write_steps(
     ranges = counters.spans(counted)
     is_new = len(counted) == 0 or place.extent is None or counted.min() > place.extent.last_step
     before = counters.NOTHING if is_new else counters.count(conn, place.key, ranges)
-    judged = _upsert_steps(conn, place, batch)
+    columns, masks = _upsert_steps(conn, place, batch)
+    judged = judged_columns(batch, columns, masks)
     times = batch.wall_time_s
     if times is UNSET or None in times:
         for bounds in counters.spans(batch.step):
             _DATE.run(conn, segment_parameters(*place.key, *bounds) | {"now_s": now_s})
+    if is_new and len(set(batch.step)) == len(counted) == len(batch.step):
+        return counters.count_new(columns, masks), judged
     return counters.count(conn, place.key, ranges) - before, judged
 
 
-def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> Columns:
+def _upsert_steps(conn: Connection, place: Place, batch: wire.Batch) -> tuple[dict[str, list[Any]], list[int]]:
+    """The columns and each row's `nonfinite`, as they are stored."""
     columns, masks = _without_nonfinite(batch.columns, len(batch.step))
     ranks = repeat(0) if batch.rank is UNSET else batch.rank
     times = repeat(None) if batch.wall_time_s is UNSET else batch.wall_time_s
     rows = list(zip(*map(repeat, place.key), batch.step, ranks, times, *columns.values(), masks, strict=False))
     statements.upsert_steps(conn, tuple(columns), rows)
-    return judged_columns(batch, columns, masks)
+    return columns, masks
 
 
 def _without_nonfinite(columns: dict[str, list[Any]], num_rows: int) -> tuple[dict[str, list[Any]], list[int]]:

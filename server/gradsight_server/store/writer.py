@@ -104,7 +104,7 @@ class GroupWriter:
     def _commit(self, jobs: list[Job], tries: int = 1) -> None:
         try:
             with self._begin() as conn:
-                outcomes = [_attempt(conn, work) for work, _ in jobs]
+                outcomes = [_alone(conn, jobs[0][0])] if len(jobs) == 1 else [_attempt(conn, work) for work, _ in jobs]
                 self._before_commit(conn)
         except BaseException as error:  # the transaction is lost: every caller must hear of it
             outcomes = [(None, error)] * len(jobs)
@@ -130,6 +130,11 @@ class GroupWriter:
                 callback()
             except Exception:  # a listener's fault must not stop the writing
                 _logger.exception("a listener to commits failed")
+
+
+def _alone(conn: Connection, work: Work) -> Outcome:
+    """What came of a work that has the transaction to itself: where it raises, the transaction is what goes back."""
+    return work(conn), None
 
 
 def _attempt(conn: Connection, work: Work) -> Outcome:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, delete
 
 from gradsight import wire
-from gradsight_server.store import layer_rollup, models, pyramid, rollup
+from gradsight_server.store import counters, layer_rollup, models, pyramid, rollup
 from gradsight_server.store.histogram import Histogram
 from gradsight_server.store.ingest import ingest
 from gradsight_server.store.rollup import NORM
@@ -20,7 +20,12 @@ ROLLUPS = (models.buckets, models.bucket_blobs)
 LAYER_SETS = {"x": 1, "y": 2}
 RUN_IDS = (f"{number:032x}" for number in itertools.count(1))
 
-NUMBERS = st.one_of(st.sampled_from([None, "NaN", "Infinity", "-Infinity", 0.0, 1e-300, 1e300]), st.floats(0.1, 10.0))
+ODD = (None, "NaN", "Infinity", 0.0, 1e-300, 1e300)
+NUMBERS = {
+    "grad_norm_before_clip": st.one_of(st.sampled_from(ODD), st.floats(0.1, 10.0)),
+    "loss": st.one_of(st.sampled_from([*ODD, "-Infinity"]), st.floats(-10.0, 10.0)),
+    "clipped_layer_fraction": st.sampled_from([None, "NaN", 0.0, 0.5]),
+}
 
 
 @st.composite
@@ -30,9 +35,9 @@ def batches(draw: st.DrawFn) -> wire.Batch:
     step = draw(st.lists(st.integers(first, first + draw(st.sampled_from([3, 40]))), max_size=12))
     n = len(step)
     columns: dict[str, Any] = {"rank": [draw(st.sampled_from([0, 0, 0, 1]))] * n}
-    for name in ("grad_norm_before_clip", "loss"):
+    for name, numbers in NUMBERS.items():
         if draw(st.booleans()):
-            columns[name] = draw(st.lists(NUMBERS, min_size=n, max_size=n))
+            columns[name] = draw(st.lists(numbers, min_size=n, max_size=n))
     if draw(st.booleans()):
         columns["max_norm"] = [1.0] * n
         columns["skipped"] = draw(st.lists(st.sampled_from([True, False, None]), min_size=n, max_size=n))
@@ -77,8 +82,22 @@ def test_rollups_after_any_batches_are_those_computed_from_scratch(
         take_in(store, run_id, group)
     kept = dump(store, run_id)
     check_against_steps(store, run_id)
+    assert kept_counters(store, run_id) == counted(store, run_id)
     store.write(lambda conn: rebuild(conn, run_id, attempt_keys(store, run_id)))
     assert dump(store, run_id) == kept
+
+
+def kept_counters(store: Store, run_id: str) -> list[int]:
+    """What batches have moved the stream's counters to."""
+    [stream] = [row for row in store.rows(models.streams) if row["run_id"] == run_id]
+    return [stream[name] for name in counters.COUNTERS]
+
+
+def counted(store: Store, run_id: str) -> list[int]:
+    """What the steps say that they must be."""
+    keys = [(run_id, 1, row["attempt_key"]) for row in store.rows(models.attempts) if row["run_id"] == run_id]
+    found = [store.read(counters.count, key, [(0, wire.MAX_STEP)]) for key in keys]
+    return [int(number) for number in np.sum(found, axis=0)]
 
 
 def check_against_steps(store: Store, run_id: str) -> None:
