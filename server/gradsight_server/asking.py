@@ -26,6 +26,19 @@ def get_json(server: str, token: str | None, path: str, query: Mapping[str, Any]
     return answer.json()
 
 
+def post_json(server: str, token: str | None, path: str, body: Mapping[str, Any], *, timeout_s: float) -> Any:
+    """The answer to POST /api/v1/{path}.
+
+    Raises:
+        NothingToReadError, SettingsError: as of `get_json`.
+    """
+    with asking(server, token, path, body=body, timeout_s=timeout_s) as answer:
+        answer.read()
+    if answer.status_code != 200 or not _is_json(answer):
+        raise explained(server, answer)
+    return answer.json()
+
+
 @contextmanager
 def asking(
     server: str,
@@ -33,9 +46,10 @@ def asking(
     path: str,
     query: Mapping[str, Any] | None = None,
     *,
+    body: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Iterator[httpx.Response]:
-    """The answer to GET /api/v1/{path} before its body is read, whatever its status.
+    """The answer to GET (with a body, POST) /api/v1/{path} before its own body is read, whatever its status.
 
     Raises:
         NothingToReadError: no server answers.
@@ -46,7 +60,8 @@ def asking(
             trusted = httpx.URL(server).host not in LOOPBACK
             client = opened.enter_context(httpx.Client(headers=headers, trust_env=trusted, timeout=timeout_s))
             url = f"{server.rstrip('/')}/api/v1/{path}"
-            answer = opened.enter_context(client.stream("GET", url, params=dict(query or {})))
+            method = "GET" if body is None else "POST"
+            answer = opened.enter_context(client.stream(method, url, params=dict(query or {}), json=body))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             problem = f"no server answers at {server} ({error}); `gradsight serve` starts one."
             raise NothingToReadError(problem) from error

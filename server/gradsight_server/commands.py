@@ -19,6 +19,8 @@ DEFAULT_DEMO_DB = "gradsight-demo.db"
 app = typer.Typer(name="gradsight", add_completion=False, rich_markup_mode=None, help="Live gradient monitoring.")
 db_app = typer.Typer(help="The database.")
 app.add_typer(db_app, name="db")
+alerts_app = typer.Typer(help="Alerts, and who is told of them.")
+app.add_typer(alerts_app, name="alerts")
 
 Db = Annotated[str | None, typer.Option(help="Database URL or SQLite file.", show_default="sqlite:///gradsight.db")]
 Server = Annotated[str, typer.Option(help="Address of the server.", envvar="GRADSIGHT_SERVER")]
@@ -274,6 +276,23 @@ def demo(
     from gradsight_server import demo_host  # late: it brings the server and starts PyTorch
 
     raise typer.Exit(demo_host.run_demo(num_steps=steps or demo_host.DEFAULT_STEPS, db=db, headless=headless))
+
+
+@alerts_app.callback()
+def alerts() -> None:
+    """So that `test` stays a word of its own while it is the only command."""
+
+
+@alerts_app.command("test")
+def alerts_test(
+    name: Annotated[str | None, typer.Argument(help="A notification target.", show_default="all")] = None,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Have the server send a test message to its notification targets."""
+    from gradsight_server.alerts_cli import test_targets  # late: httpx
+
+    raise typer.Exit(test_targets(server, token, name=name))
 
 
 @db_app.command()

@@ -50,7 +50,7 @@ def test_a_wish_goes_out_with_every_answer_until_the_run_says_that_it_holds(run_
     assert run_server.send({})["control"] == []
     events = {event["kind"]: event for event in run_server.get(f"runs/{RUN}/events")["items"]}
     assert events["control"]["message"] == "max_norm 1 → 2, asked by Ada"
-    assert events["max_norm_changed"]["step"] == 9
+    assert events["max_norm_changed"]["message"] == "1 → 2"
 
 
 def test_a_newer_wish_takes_the_place_of_one_that_waits_and_can_take_it_back(run_server: Running) -> None:
