@@ -34,6 +34,15 @@ _replaying = threading.Semaphore(1)
 """A moving threshold goes from norm to norm in Python, for up to a second: one at a time, so that the rest goes on."""
 
 
+def check_language(lang: str) -> None:
+    """
+    Raises:
+        InvalidRequestError: nothing is said in this language.
+    """
+    if lang not in CATALOGUES:
+        raise InvalidRequestError(f"lang must be one of {', '.join(sorted(CATALOGUES))}, got {lang!r}.")
+
+
 @router.get("/diagnosis", responses={200: json_of(Diagnosis, "Verdicts and findings.")})
 def get_diagnosis(
     request: Request,
@@ -49,8 +58,7 @@ def get_diagnosis(
 
     Judged are the newest steps of the range; counts and extremes are those of all of it.
     """
-    if lang not in CATALOGUES:
-        raise InvalidRequestError(f"lang must be one of {', '.join(sorted(CATALOGUES))}, got {lang!r}.")
+    check_language(lang)
 
     def draw() -> dict[str, Any]:
         with database.reading() as conn:

@@ -128,7 +128,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "steps_skipped": (
         "许多更新被跳过",
         "跳过了 {num_skipped:count} 步（{fraction:percent}），没有损失缩放可以解释"
-        "[[，最近连续 {newest_streak:count} 步]]。期间损失可能看起来正常：请找出梯度为 NaN 的输入（在 CTC 中：比输入更长的目标）。",
+        "[[，最近连续 {newest_streak:count} 步]]。"
+        "期间损失可能看起来正常：请找出梯度为 NaN 的输入（在 CTC 中：比输入更长的目标）。",
     ),
     "no_gradient_steps": (
         "没有梯度的步",
