@@ -3,6 +3,7 @@
  * Event `close`: the chart of one layer is no longer wanted.
  */
 
+import { readTokens } from "../lib/chart-theme.js";
 import { drawHeat, drawLines, pictureOf, purge } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { explained } from "../lib/explained.js";
@@ -19,6 +20,8 @@ const BOTTOM_PX = 7;
 const LAYER_PX = { most: 16, least: 1, tallest: 640 };
 const TALLEST_OF_WINDOW = 0.46;
 const NAME_PX = 13;
+
+const NOTHING_DRAWN = { figure: null, shown: "", theme: null };
 
 export class ChartRow extends HTMLElement {
   /** @type {FigureName} */
@@ -40,6 +43,8 @@ export class ChartRow extends HTMLElement {
   #menu = h("chart-menu");
   #head = h("header", { class: "chart-head" }, this.#title, this.#menu, this.#value, this.#notes);
   #height = 0;
+  /** What the plot shows: it is not drawn again for nothing. @type {{figure: Figure | null, shown: string, theme: object | null}} */
+  #drawn = NOTHING_DRAWN;
   /** Of the chart that is drawn; null where none is. @type {import("../lib/scales.js").Scale | null} */
   scale = null;
   #labelPlace = LABEL_PLACES[0];
@@ -72,6 +77,7 @@ export class ChartRow extends HTMLElement {
 
   disconnectedCallback() {
     purge(this.#plot);
+    this.#drawn = NOTHING_DRAWN;
   }
 
   /** Words instead of a plot. @param {string} words @param {boolean} tall keeps the plot's room, where it will come */
@@ -82,6 +88,7 @@ export class ChartRow extends HTMLElement {
     this.scale = null;
     if (tall) return;
     purge(this.#plot);
+    this.#drawn = NOTHING_DRAWN;
     this.#value.textContent = "";
     this.#notes.replaceChildren();
     delete this.#notes.dataset.lines;
@@ -102,6 +109,10 @@ export class ChartRow extends HTMLElement {
     this.classList.remove("is-empty");
     if (figure.heat) this.#plot.style.height = `${heatHeight(figure.heat.layers.length)}px`;
     const height = this.#plot.clientHeight;
+    const theme = readTokens();
+    const shown = JSON.stringify([figure.position, figure.num_appended, figure.last_step, steps, stepTicks, margin, this.#plot.clientWidth, height, drawing]);
+    if (this.#drawn.figure === figure && this.#drawn.shown === shown && this.#drawn.theme === theme) return;
+    this.#drawn = { figure, shown, theme };
     const frame = { steps, stepTicks, margin: { ...margin, top: TOP_PX, bottom: BOTTOM_PX }, width: this.#plot.clientWidth, height };
     this.#height = height - TOP_PX - BOTTOM_PX;
     if (figure.heat) {

@@ -21,6 +21,8 @@ const DRAW_MS = 250;
 const DRAW_MAP_MS = 1_000;
 /** Drawing the map takes one in so many milliseconds at most. */
 const MAP_SHARE = 20;
+/** What drawing may take of a frame before it waits for the next, so that the page stays smooth. */
+const FRAME_MS = 30;
 const LOAD_AGAIN_MS = 10_000;
 /** More charts than that are a list. */
 const MOST_METRICS = 8;
@@ -50,6 +52,10 @@ export class ChartStack extends HTMLElement {
   #plotly = null;
   #started = false;
   #frame = 0;
+  /** Whether some charts wait for the next frame. */
+  #isAtIt = false;
+  /** Whether something came in meanwhile. */
+  #isStale = false;
   #timer = 0;
   #drawnAt_ms = 0;
   #mapDrawnAt_ms = 0;
@@ -132,7 +138,7 @@ export class ChartStack extends HTMLElement {
   /** What happened, for the lane above the charts. @param {import("../lib/timeline.js").Moment[]} moments */
   set moments(moments) {
     this.#moments = moments;
-    if (this.#axis.clientWidth) this.#lane.show(moments, this.#axis.scale);
+    this.#drawSoon();
   }
 
   /** @param {CustomEvent<"png" | "csv" | "table">} event */
@@ -158,7 +164,8 @@ export class ChartStack extends HTMLElement {
   }
 
   #drawSoon() {
-    if (this.#timer || document.hidden) return;
+    if (this.#isAtIt) this.#isStale = true;
+    if (this.#timer || this.#isAtIt || document.hidden) return;
     const wait_ms = Math.max(0, this.#drawnAt_ms + DRAW_MS - Date.now());
     this.#timer = window.setTimeout(() => this.#drawNow(false), wait_ms);
   }
@@ -169,6 +176,7 @@ export class ChartStack extends HTMLElement {
     this.#timer = 0;
     if (withMap) this.#mapDrawnAt_ms = 0;
     cancelAnimationFrame(this.#frame);
+    this.#isAtIt = false;
     this.#frame = requestAnimationFrame(() => this.#draw());
   }
 
@@ -185,12 +193,30 @@ export class ChartStack extends HTMLElement {
     const stepTicks = this.#axis.draw(this.#steps);
     this.#lane.show(this.#moments, this.#axis.scale);
     this.#place(model);
-    for (const row of this.#rows) this.#drawRow(row, model, stepTicks);
+    this.#drawFrom(0, model, stepTicks);
+  }
+
+  /** As many charts as a frame has time for, the norms first; the others in the next. @param {number} from @param {import("../lib/run-model.js").RunModel} model @param {number[]} stepTicks */
+  #drawFrom(from, model, stepTicks) {
+    const start_ms = performance.now();
+    let next = from;
+    do this.#drawRow(this.#rows[next++], model, stepTicks);
+    while (next < this.#rows.length && performance.now() - start_ms < FRAME_MS);
     this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
+    if (from === 0) {
+      const [norm] = this.#rows;
+      this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
+    }
+    this.#isAtIt = next < this.#rows.length;
+    if (this.#isAtIt) {
+      this.#frame = requestAnimationFrame(() => this.#drawFrom(next, model, stepTicks));
+      return;
+    }
+    this.#drawnAt_ms = Date.now();
     this.#overlay.mark(this.#asked, this.#axis.scale);
     this.#showReading();
-    const [norm] = this.#rows;
-    this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
+    if (this.#isStale) this.#drawSoon();
+    this.#isStale = false;
   }
 
   /** A range that somebody typed or was sent may lie beside all steps: the way back is offered. @param {import("../lib/run-model.js").RunModel | null} model */
@@ -228,7 +254,8 @@ export class ChartStack extends HTMLElement {
       }
       const start_ms = performance.now();
       row.draw(this.#plotly, figure, this.#steps, stepTicks, this.#axis.margin, model.drawing);
-      if (row.name === "layers") this.#mapCost_ms = performance.now() - start_ms;
+      const cost_ms = performance.now() - start_ms;
+      if (row.name === "layers" && cost_ms > 1) this.#mapCost_ms = cost_ms; // less is one that was there already
     }
   }
 

@@ -126,7 +126,9 @@ export class RunPage extends HTMLElement {
   #tell(model, { events, alerts, diagnosis }) {
     const { detail: run, stream, launches } = model;
     if (!run) return;
-    this.#moments = momentsOf({ events, alerts, run, diagnosis, stream, launches, norm: model.figures.get("norm") });
+    const moments = momentsOf({ events, alerts, run, diagnosis, stream, launches, norm: model.figures.get("norm") });
+    if (JSON.stringify(moments) === JSON.stringify(this.#moments)) return;
+    this.#moments = moments;
     this.#timeline.show(this.#moments);
     this.#charts.moments = this.#moments;
   }
