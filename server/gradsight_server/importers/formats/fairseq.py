@@ -6,7 +6,7 @@ steps that were clipped. An overflow is no update and has no number of its own: 
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradsight_server.importers import skips
 from gradsight_server.importers.clock import time_s
@@ -53,7 +53,7 @@ class _Reader:
         values: dict[str, float] = {}
         metrics: dict[str, float] = {}
         step = epoch = None
-        for name, text in _FIELD.findall(line):
+        for name, text in _fields(line):
             column = COLUMNS.get(name)
             if column is not None:
                 if (value := _number(text)) is not None:
@@ -107,6 +107,14 @@ class _Reader:
             yield setting
         elif isinstance(setting.value, float) and setting.value >= 1:
             yield from self._means.say(setting.value)
+
+
+def _fields(line: str) -> Iterable[tuple[str, str]]:
+    """As quickly as can be where the line looks as expected."""
+    if "{" not in line:
+        pairs = (part.partition("=") for part in line.split(", "))
+        return [(name.rpartition(" ")[2], text) for name, _, text in pairs]
+    return _FIELD.findall(line)
 
 
 def _number(text: str) -> float | None:

@@ -8,7 +8,9 @@ leaves out what is not finite: a 0.0 beside a norm that isn't finite is no loss,
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from gradsight_server.importers import overflows
 from gradsight_server.importers.format import LineFormat, Lines, Options
@@ -24,6 +26,7 @@ _PIECE = re.compile(
     r"(?:[Ss]tep (?P<step>\d{1,15}): ?)?\{(?P<dict>[^{}]*'(?:train/)?(?:loss|grad_norm)': [^{}]*)(?:\}|$)"
     r"|(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,4}(?P<n>\d{1,15})/(?P<total>\d{1,15}) \["
 )
+_AS_JSON = msgspec.json.Decoder(dict[str, float | str | None])
 _FIELD = re.compile(r"'([^']+)': ('[^']*'|[\w.]*\([^)]*\)|[^,}]+)")
 _OVERFLOW = re.compile(overflows.MARKS)
 _TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
@@ -34,6 +37,9 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
     """A dictionary waits for the bar after it."""
     reader = _Reader()
     for at, line in lines:
+        if line.startswith("{'") and line.endswith("}") and line.count("{") == 1:
+            yield from reader.dictionary(at, line[1:-1], None)
+            continue
         is_piece = False
         for piece in _PIECE.finditer(line):
             is_piece = True
@@ -70,8 +76,8 @@ class _Reader:
     def dictionary(self, at: int, text: str, step: str | None) -> Iterator[Item]:
         yield from self.waiting()
         point = Point(at, None if step is None else int(step))
-        for name, printed in _FIELD.findall(text):
-            _put(point, name, printed.strip("' "))
+        for name, cell in _fields(text):
+            _put(point, name, cell)
         if not point.values or "'train_runtime'" in text:
             return
         if point.epoch is not None:
@@ -115,15 +121,23 @@ class _Reader:
         yield point
 
 
-def _put(point: Point, name: str, text: str) -> None:
+def _fields(text: str) -> Iterable[tuple[str, object]]:
+    """As JSON where it nearly is some, since that is quick; a NaN or a tensor makes it none."""
+    try:
+        return _AS_JSON.decode("{" + text.replace("'", '"') + "}").items()
+    except msgspec.DecodeError:
+        return [(name, printed.strip("' ")) for name, printed in _FIELD.findall(text)]
+
+
+def _put(point: Point, name: str, cell: object) -> None:
     if name == "global_step/max_steps":
-        step = number(text.partition("/")[0])
+        step = number(str(cell).partition("/")[0])
         point.step = step if point.step is None else point.step
         return
     column = "lr" if name == "train/lr-pg_0" else column_of(name)
     if column is None and "loss" not in name and "reward" not in name:
         return
-    value = number(text)
+    value = number(cell)
     if value is None:
         return
     if column == "epoch":

@@ -28,7 +28,8 @@ COLUMNS = {
 LARGE_SCALE = 2.0**16
 """With which the first step hardly ever succeeds: a norm of 0.000 there is that of no step."""
 METRICS = frozenset({"params norm", "num zeros", NAN_LOSSES})
-_AS_PRINTED = {f" {name}": column for name, column in COLUMNS.items()}
+TIME_MS = "elapsed time per iteration (ms)"
+_AS_PRINTED = {f" {name}": column for name, column in COLUMNS.items()} | {f" {TIME_MS}": "step_time_s"}
 _OF_NO_USE = frozenset({" consumed samples", " global batch size", ""})
 """Named only so that reading is quick."""
 
@@ -165,6 +166,8 @@ def _fields(text: str) -> tuple[dict[str, float], dict[str, float]]:
                 _put_odd(values, metrics, name.strip(), printed)
         elif name not in _OF_NO_USE:
             _put_odd(values, metrics, name.strip(), printed)
+    if "step_time_s" in values:
+        values["step_time_s"] /= 1000
     return values, metrics
 
 
@@ -173,8 +176,8 @@ def _put_odd(values: dict[str, float], metrics: dict[str, float], name: str, pri
     value = number(printed.partition("/")[0])
     if value is None:
         return
-    if name == "elapsed time per iteration (ms)":
-        values["step_time_s"] = value / 1000
+    if name == TIME_MS:
+        values["step_time_s"] = value
     elif name in COLUMNS:
         values[COLUMNS[name]] = value
     elif value and (name in METRICS or "loss" in name):

@@ -5,7 +5,7 @@ configuration says otherwise. The norm is taken before clipping and is only ther
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Restart, Setting, Unread
@@ -64,7 +64,7 @@ class _Reader:
     def point(self, at: int, step: int, epoch: float | None, rest: str, *, is_engine: bool) -> Iterator[Item]:
         values: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        for name, text in _FIELD.findall(rest):
+        for name, text in _fields(rest):
             column = COLUMNS.get(name)
             if column is None and not name.startswith("loss"):
                 continue
@@ -119,6 +119,14 @@ class _Reader:
             yield Setting(at, "max_norm", number(clip[1]), "max_norm")
         elif (no_clip := _NO_CLIP.search(line)) is not None:
             yield Setting(at, "max_norm", None, no_clip[0].partition("=")[0].strip())
+
+
+def _fields(text: str) -> Iterable[tuple[str, str]]:
+    """As quickly as can be where the text looks as expected: parts set apart by commas (mmcv) or blanks (mmengine)."""
+    if "{" in text:
+        return _FIELD.findall(text)
+    pairs = (part.partition(": ") for part in text.split(", " if ", " in text else "  "))
+    return [(name.strip(), value) for name, _, value in pairs]
 
 
 FORMAT = LineFormat(
