@@ -22,6 +22,7 @@ from gradsight_server.api import (
     export,
     figures,
     health,
+    imports,
     ingest,
     live,
     login,
@@ -77,6 +78,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
     for room in (
         runs,
         ingest,
+        imports,
         series,
         compare,
         distribution,

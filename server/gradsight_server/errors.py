@@ -2,6 +2,7 @@
 
 GradsightServerError                     500
 ├── InvalidRequestError (ValueError)     422  a value that cannot be right; the message names it
+├── NoTrainingLogError (ValueError)      422  a log that was sent in has nothing about gradients in it
 ├── RunNotFoundError                     404
 ├── StreamNotFoundError                  404
 ├── StepNotFoundError                    404
@@ -20,6 +21,7 @@ GradsightServerError                     500
     ├── CrossSiteError                   403  another site's page wanted to write
     ├── BodyTooSlowError                 408  the body did not arrive in time
     ├── BodyTooLargeError                413  more bytes than the server takes, as sent or decompressed
+    ├── LogTooLongError                  413  a log that takes longer to read than the server gives it
     ├── UnsupportedMediaTypeError        415  a Content-Type or Content-Encoding the server does not read
     └── ServerBusyError                  503  too many batches wait for the writer: come back later
 """
@@ -35,6 +37,12 @@ class GradsightServerError(Exception):
 
 class InvalidRequestError(GradsightServerError, ValueError):
     """A value of a request that cannot be right; the message names it and says what would be."""
+
+    status = 422
+
+
+class NoTrainingLogError(GradsightServerError, ValueError):
+    """A log that was sent in cannot be read, or says nothing about gradients; the message says what it has instead."""
 
     status = 422
 
@@ -138,6 +146,12 @@ class BodyTooSlowError(RefusedRequestError):
 
 class BodyTooLargeError(RefusedRequestError):
     """More bytes than the server takes, as sent or decompressed."""
+
+    status = 413
+
+
+class LogTooLongError(RefusedRequestError):
+    """A log that takes longer to read than the server gives it: `gradsight import` has the time."""
 
     status = 413
 

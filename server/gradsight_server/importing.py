@@ -263,7 +263,7 @@ class _Watch(threading.Thread):
         self._path = Path(target)
         self._format = log_format
         self._wish = wish
-        self._stop = stop
+        self._stopping = stop
         self._destination = HttpDestination(server, token, stop)
         self._has_told: set[str] = set()
         self.has_failed = False
@@ -297,7 +297,7 @@ class _Watch(threading.Thread):
                 if not has_said:
                     has_said = True
                     complain(f"waiting: {error}")
-                if self._stop.wait(POLL_S):
+                if self._stopping.wait(POLL_S):
                     raise
 
     def _follow(self, source: Source) -> None:
@@ -320,7 +320,7 @@ class _Watch(threading.Thread):
                 self._tell(source, sending)
 
         def opened(path: Path) -> BufferedIOBase:
-            return Following(path, self._stop, on_idle)
+            return Following(path, self._stopping, on_idle)
 
         with opening_otherwise(opened):
             import_log(
@@ -346,7 +346,7 @@ class _Watch(threading.Thread):
         """A document or folder is read as a whole whenever it has changed; what is there already changes nothing."""
         seen: object = None
         while True:
-            is_last = self._stop.is_set()
+            is_last = self._stopping.is_set()
             if (now := _stamp(source.path)) != seen:
                 try:
                     imported = import_log(source, self._destination, self._wish, is_whole=False)
@@ -359,7 +359,7 @@ class _Watch(threading.Thread):
                         self._tell_run(source, run.name, run.run_id)
             if is_last:
                 return
-            self._stop.wait(POLL_S)
+            self._stopping.wait(POLL_S)
 
 
 def _can_be_followed(source: Source) -> bool:

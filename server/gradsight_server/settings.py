@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     """Largest request body, as sent."""
     max_decoded_bytes: Annotated[int, Field(ge=1)] = 32 * MIB
     """Largest request body once decompressed."""
+    max_import_bytes: Annotated[int, Field(ge=1)] = 64 * MIB
+    """Largest training log that is taken over REST, as sent; unpacked it may be four times as large."""
+    max_import_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long reading such a log may take."""
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

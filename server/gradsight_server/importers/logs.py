@@ -59,7 +59,7 @@ class Log:
         return ", ".join(words)
 
 
-class _Gathering:
+class Gathering:
     """Takes the rows of a log."""
 
     def __init__(self) -> None:
@@ -123,16 +123,22 @@ def read_log(source: Source, *, options: Options | None = None, max_norm: float 
     """
     if source.format is None:
         return _read_own(source)
-    gathering = _Gathering()
+    gathering = Gathering()
     assembly = Assembly(gathering, name=source.name, max_norm=max_norm)
     assembly.take_all(items_of(source, options or Options()))
     assembly.close()
+    return log_of(source, gathering, assembly)
+
+
+def log_of(source: Source, gathering: Gathering, assembly: Assembly) -> Log:
+    """What was gathered of a log that has been read to its end."""
+    assert source.format is not None, "an export of ours is not assembled"
     parts = tuple(gathering.parts(assembly.told.settings))
     return Log(source.name, source.format.name, source.format.title, parts, tuple(notes_of(assembly)))
 
 
 def _read_own(source: Source) -> Log:
-    gathering = _Gathering()
+    gathering = Gathering()
     records: list[tuple[str, wire.RunRecord]] = []
     attempts: dict[tuple[int, str], int] = {}
     for message in own.messages(source.path):

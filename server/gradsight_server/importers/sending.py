@@ -114,7 +114,7 @@ class Sending(Sink):
         self.on_sent: Callable[[], None] = lambda: None
 
     def row(self, row: Row) -> None:
-        key = (row.run, row.attempt, row.stream)
+        key = (row.run, row.attempt, _text(row.stream, 256) or "main")
         gathered = self._gathered.get(key)
         if gathered is None:
             gathered = self._gathered[key] = _Gathered()
@@ -129,7 +129,7 @@ class Sending(Sink):
             self._send(key)
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
-        gathered = self._gathered.setdefault((run, attempt, event.stream[:256] or "main"), _Gathered())
+        gathered = self._gathered.setdefault((run, attempt, _text(event.stream, 256) or "main"), _Gathered())
         step = int(event.step) if event.step is not None and 0 <= event.step <= wire.MAX_STEP else None
         gathered.events.append(
             wire.Event(kind=_text(event.kind, 64) or "log", step=step, message=_text(event.message, 4096))
@@ -209,7 +209,7 @@ class Sending(Sink):
             assert assembly is not None, "set by whoever sends"
             first_point = assembly.first_points[run]
             name = assembly.told.settings[run].name or (self._name if run == 0 else f"{self._name} #{run + 1}")
-            sent = self.runs[run] = SentRun(run_id_of(self._identity, run, first_point), name[:256])
+            sent = self.runs[run] = SentRun(run_id_of(self._identity, run, first_point), _text(name, 256))
         if stream not in sent.streams:
             sent.streams[stream] = None
             self._put(run)
