@@ -117,12 +117,20 @@ def test_ranks_that_disagree_are_both_recorded_and_never_averaged(two_ranks: Ran
 
 
 WORKER = """
-import os, sys
+import os, sys, time
+from pathlib import Path
 import gradsight
 with gradsight.Run(spool_dir=sys.argv[1], mode="offline", quiet=True, all_ranks=True) as run:
     run.log_step(0, grad_norm_before_clip=1.0 + int(os.environ["RANK"]))
 assert "torch" not in sys.modules
-sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < int(sys.argv[2]))
+restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+done = [Path(f"{sys.argv[1]}-done-{sys.argv[2]}-{restart}-{rank}") for rank in "01"]
+done[int(os.environ["RANK"])].touch()
+deadline = time.monotonic() + 60
+while not all(path.exists() for path in done):  # the first to fail has the other killed, recorded or not
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+sys.exit(int(restart) < int(sys.argv[2]))
 """
 
 
