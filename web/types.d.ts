@@ -408,6 +408,26 @@ interface RulePreview {
   warnings: string[];
 }
 
+/** One stream of one run in a log. */
+interface LogPart {
+  name: string;
+  run: number;
+  stream: string;
+  num_attempts: number;
+  num_steps: number;
+  run_id: string | null;
+  url: string | null;
+  sparkline: Sparkline;
+  diagnosis: Diagnosis;
+}
+
+interface ImportAnswer {
+  format: { name: string; title: string };
+  notes: string[];
+  kept: boolean;
+  runs: LogPart[];
+}
+
 interface NotificationTarget {
   name: string;
   service: string;
@@ -508,6 +528,9 @@ interface HTMLElementTagNameMap {
   "help-dialog": import("./components/help-dialog.js").HelpDialog;
   "language-picker": import("./components/language-picker.js").LanguagePicker;
   "layer-picker": import("./components/layer-picker.js").LayerPicker;
+  "log-dialog": import("./components/log-dialog.js").LogDialog;
+  "log-drop": import("./components/log-drop.js").LogDrop;
+  "log-part": import("./components/log-part.js").LogPartView;
   "mark-legend": import("./components/mark-legend.js").MarkLegend;
   "norm-histogram": import("./components/norm-histogram.js").NormHistogram;
   "notification-targets": import("./components/notification-targets.js").NotificationTargets;

@@ -38,6 +38,7 @@ export class FirstRun extends HTMLElement {
       h("p", { class: "lead" }, t("first.words")),
       h("div", { class: "recipes" },
         recipe(t("first.python"), pythonLines(server), t("first.python.words")),
+        h("section", { class: "recipe" }, h("header", {}, h("h3", {}, t("drop.title"))), h("log-drop")),
         recipe(t("first.curl"), curlLines(server, newRunId()), t("first.curl.words")),
       ),
     );

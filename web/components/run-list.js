@@ -19,6 +19,8 @@ export class RunList extends HTMLElement {
   #selection = h("run-selection", { class: "card" });
   #delete = h("delete-dialog");
   #tags = h("tags-dialog");
+  #log = h("log-dialog");
+  #dropLog = h("button", { type: "button", class: "button" }, t("drop.open"));
   #problem = h("div", { class: "notice problem", role: "alert", hidden: true });
   #message = h("div", { class: "notice", role: "status" });
   #skeleton = h("div", { class: "card skeleton-rows", "aria-hidden": "true" }, ...Array.from({ length: 8 }, () => h("div", { class: "skeleton" })));
@@ -36,12 +38,13 @@ export class RunList extends HTMLElement {
     this.#model = new RunListModel(filterOf(addressValues()));
     this.#filters.filter = this.#model.filter;
     this.replaceChildren(
-      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#filters),
-      this.#problem, this.#table, this.#skeleton, this.#message, this.#selection, this.#delete, this.#tags,
+      h("header", { class: "page-head" }, h("h1", {}, t("runs.title")), this.#count, this.#dropLog, this.#filters),
+      this.#problem, this.#table, this.#skeleton, this.#message, this.#selection, this.#delete, this.#tags, this.#log,
     );
     this.#model.addEventListener("change", () => this.#show(), { signal });
     this.#listen(signal);
     this.#keys(signal);
+    this.#takeDrops(signal);
     this.#show();
     this.#model.start(signal);
     this.#offer();
@@ -70,6 +73,19 @@ export class RunList extends HTMLElement {
       await deleteRun(id);
       this.#model.remove(id);
     }));
+  }
+
+  /** A file dropped anywhere on the page is a log to be read. @param {AbortSignal} signal */
+  #takeDrops(signal) {
+    this.#dropLog.addEventListener("click", () => this.#log.open(), { signal });
+    document.addEventListener("dragover", (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault(), { signal });
+    document.addEventListener("drop", (event) => {
+      if (!event.dataTransfer?.files.length) return;
+      event.preventDefault();
+      const here = this.querySelector("first-run log-drop");
+      if (here) /** @type {import("./log-drop.js").LogDrop} */ (here).take(event.dataTransfer);
+      else this.#log.open(event.dataTransfer);
+    }, { signal });
   }
 
   /** @param {AbortSignal} signal */
@@ -158,6 +174,7 @@ export class RunList extends HTMLElement {
     const isFirst = isLoaded && !runs.length && !narrows(filter);
     this.#table.hidden = !runs.length;
     this.#filters.hidden = isFirst || !isLoaded;
+    this.#dropLog.hidden = isFirst || !isLoaded;
     this.#skeleton.hidden = isLoaded || Boolean(problem);
     if (runs.length) this.#table.show(runs, this.#picked, filter.sort, numRuns);
     this.#selection.show(this.#pickedRuns);

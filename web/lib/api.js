@@ -216,6 +216,19 @@ export function testTarget(name) {
   return send("POST", "notification-targets/test", { name });
 }
 
+/**
+ * What a training log says; kept as runs only if asked to.
+ * @param {Blob} log
+ * @param {{name: string, keep?: boolean, max_norm?: number | null, project?: string | null}} query
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<ImportAnswer>}
+ */
+export async function readLog(log, { keep, ...query }, signal) {
+  const lang = language === "en" ? null : language;
+  const response = await ask("POST", "imports", { ...query, lang, keep: keep ? "true" : null }, log, signal);
+  return response.json();
+}
+
 /** @param {string | null} project */
 function scope(project) {
   return project === null ? "" : `?${new URLSearchParams({ project })}`;

@@ -4,6 +4,7 @@ import alerts from "./zh/alerts.js";
 import charts from "./zh/charts.js";
 import compare from "./zh/compare.js";
 import evidence from "./zh/evidence.js";
+import imports from "./zh/imports.js";
 import page from "./zh/page.js";
 import run from "./zh/run.js";
 import runs from "./zh/runs.js";
@@ -11,4 +12,4 @@ import settings from "./zh/settings.js";
 import verdicts from "./zh/verdicts.js";
 import whatIf from "./zh/what-if.js";
 
-export default { ...page, ...runs, ...compare, ...alerts, ...settings, ...run, ...charts, ...verdicts, ...whatIf, ...evidence };
+export default { ...page, ...runs, ...imports, ...compare, ...alerts, ...settings, ...run, ...charts, ...verdicts, ...whatIf, ...evidence };

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { LANGUAGES, languageOf } from "../../../web/lib/language.js";
 import english from "../../../web/texts/en.js";
 
-const PARTS = ["page", "runs", "compare", "alerts", "settings", "run", "charts", "verdicts", "what-if", "evidence"];
+const PARTS = ["page", "runs", "imports", "compare", "alerts", "settings", "run", "charts", "verdicts", "what-if", "evidence"];
 
 /** @param {string} text */
 const placesOf = (text) => [...text.matchAll(/\{(\w+)\}/g)].map(([place]) => place).sort();
