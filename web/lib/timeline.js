@@ -52,7 +52,7 @@ function alarmOf({ title, severity, state, first_step, last_step }) {
 /** @param {Diagnosis["nonfinite"]["bursts"][number]} burst @param {string} tone @returns {Moment} */
 function burstOf({ first_step, last_step, num_steps, first_layer }, tone) {
   const where = first_layer ? t("timeline.burst.in", { layer: first_layer }) : "";
-  const words = t("timeline.burst", { steps: counted(num_steps, "step"), where });
+  const words = t("timeline.burst", { steps: counted(num_steps, t("verdict.nonfinite.step"), t("verdict.nonfinite.steps")), where });
   return { kind: "nonfinite", step: first_step, steps: [first_step, last_step], words, tone, order: first_step };
 }
 
