@@ -134,6 +134,63 @@ def test_a_bad_file_is_one_line_and_the_others_are_diagnosed(tight: str, tmp_pat
     assert capsys.readouterr().out == ""
 
 
+def test_a_log_of_several_runs_and_streams_is_told_apart(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "gan.jsonl"
+    rows = [
+        {"step": step, "stream": stream, "grad_norm": norm}
+        for _ in range(2)
+        for step in range(100)
+        for stream, norm in (("generator", 1.0 + step % 7 / 10), ("discriminator", "NaN" if step > 60 else 1.0))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(str(path), "--json", "--max-norm", "2") == 0
+    worst = json.loads(capsys.readouterr().out)
+    assert worst["nonfinite"]["num_steps"] == 39, "the part that is worst off goes first"
+    told = worst.pop("log")
+    assert (told["format"], len(told["notes"])) == ("jsonl", 1)
+    parts = [(part["run"], part["stream"], part["diagnosis"]["nonfinite"]["num_steps"]) for part in told["parts"]]
+    assert parts == [(1, "generator", 0), (1, "discriminator", 39), (2, "generator", 0), (2, "discriminator", 39)]
+    assert run(str(path)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("run 1, stream generator", "run 2, stream discriminator", "Note: Another run begins"):
+        assert words in said
+    assert run(str(path), "--stream", "generator", "--fail-on", "critical") == 0
+    assert run(str(path), "--fail-on", "critical") == 1
+    capsys.readouterr()
+    assert run(str(path), "--stream", "nope") == 1
+    assert "has no stream 'nope'; it has generator, discriminator." in capsys.readouterr().err
+
+
+def test_a_pipe_and_a_folder(fine: str, tight: str, tmp_path: Path, capsys: Captured) -> None:
+    with open(fine) as log_file:
+        done = subprocess.run(
+            [sys.executable, "-m", "gradsight_server.cli", "diagnose", "-", "--json"],
+            stdin=log_file,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert json.loads(done.stdout)["clipping"]["verdict"] == "healthy"
+    assert run(str(tmp_path), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["clipping"]["verdict"] for each in found] == ["healthy", "too_tight"]
+
+
+def test_a_threshold_in_the_log_is_used_and_said(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "clip_grad: 0.5\n" + "".join(f"step {i} loss={2 - i / 200} grad_norm={1.0 + i % 5}\n" for i in range(90))
+    )
+    assert run(str(path)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "too tight 100 %" in said
+    assert "Note: max_norm 0.5 is taken from the log's configuration (clip_grad, line 1)." in said
+    assert run(str(path), "--json", "--max-norm", "50") == 0
+    assert json.loads(capsys.readouterr().out)["clipping"]["verdict"] == "inactive"
+    assert run(str(path), "--format", "nope") == 2
+    assert "--format must be auto or one of" in capsys.readouterr().err
+
+
 def test_a_run_on_a_server(url: str, capsys: Captured) -> None:
     with running(db=url, token="secret") as server:
         server.client.headers["Authorization"] = "Bearer secret"

@@ -35,6 +35,12 @@ def known_formats() -> dict[str, Format]:
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
+def as_markdown() -> str:
+    """The table of formats in docs/importers.md."""
+    rows = [f"| `{one.name}` | {one.title} | {one.source.replace('|', '/')} |" for one in known_formats().values()]
+    return "\n".join(["| `--format` | log | follows |", "|---|---|---|", *rows])
+
+
 def format_named(name: str) -> Format:
     """
     Raises:

@@ -139,7 +139,7 @@ def _counted(line: str, epoch: float | None, first_epoch: float | None) -> float
 
 FORMAT = LineFormat(
     name="key_value",
-    title="lines of names and numbers",
+    title="Lines of names and numbers",
     source="any program that prints its gradient norm by name; names are told by importers/names.py, or --map",
     pattern=_GIVEN,
     read=read,
