@@ -268,8 +268,8 @@ def every_figure(value: float | None) -> dict[str, figures.Figure]:
         first_step=end,
         last_step=end,
     )
-    value = np.array(values, dtype=np.float64)
-    metric = MetricCurve("val_loss", 1, integers(steps), value, value, value, integers([0 for _ in values]))
+    curve = np.array(values, dtype=np.float64)
+    metric = MetricCurve("val_loss", 1, integers(steps), curve, curve, curve, integers([0 for _ in values]))
     shown["metrics"] = figures.metrics_figure([metric], stream="main", attempt=None, **ends)
     assert shown.keys() == set(figures.NAMES)
     return shown
