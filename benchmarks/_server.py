@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,13 +42,20 @@ class ServerProcess:
 
 
 @contextmanager
-def running_server(db: str, folder: Path, *, environment: Mapping[str, str] = {}) -> Iterator[ServerProcess]:
+def running_server(
+    db: str,
+    folder: Path,
+    *,
+    program: Sequence[str] = ("-m", "gradsight_server.cli"),
+    environment: Mapping[str, str] = {},
+) -> Iterator[ServerProcess]:
     """A server on any free port of loopback, with this database, started in this folder, until the block ends.
 
     Args:
+        program: What Python runs; a benchmark may give a script of its own that changes the server before it serves.
         environment: Settings of the server's.
     """
-    command = [sys.executable, "-m", "gradsight_server.cli", "serve", "--port", "0", "--db", db]
+    command = [sys.executable, *program, "serve", "--port", "0", "--db", db]
     ours = {name: value for name, value in os.environ.items() if not name.startswith("GRADSIGHT_")}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ours | dict(environment), cwd=folder)
     assert process.stdout is not None

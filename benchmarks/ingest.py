@@ -117,15 +117,15 @@ def measure(server: ServerProcess, load: Load, num_layers: int, name: str) -> Ou
 
 def _send(server: ServerProcess, run_id: str, batches: list[bytes], times_s: list[float]) -> None:
     connection = HTTPConnection(server.host, server.port)
-    _ask(connection, "PUT", f"/api/v1/runs/{run_id}", b"")
+    ask(connection, "PUT", f"/api/v1/runs/{run_id}", b"")
     for body in batches:
         start = time.perf_counter()
-        _ask(connection, "POST", f"/api/v1/runs/{run_id}/streams/main/batches", body)
+        ask(connection, "POST", f"/api/v1/runs/{run_id}/streams/main/batches", body)
         times_s.append(time.perf_counter() - start)
     connection.close()
 
 
-def _ask(connection: HTTPConnection, method: str, path: str, body: bytes) -> None:
+def ask(connection: HTTPConnection, method: str, path: str, body: bytes) -> None:
     connection.request(method, path, body, HEADERS)
     answer = connection.getresponse()
     text = answer.read()

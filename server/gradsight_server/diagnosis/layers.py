@@ -83,14 +83,18 @@ class JudgedLayers:
         """Norm ÷ that of a rather large layer: a layer explodes against all others, not against those that vanish."""
         return self._over_percentile(75.0)
 
+    @cached_property
+    def _ordered(self) -> Floats:
+        """The norms of each row's layers that have a gradient, in order; the rest NaN, last."""
+        ordered: Floats = np.sort(np.where((self.norms > 0) & self.has_gradient, self.norms, np.nan), axis=1)
+        return ordered
+
     def _over_percentile(self, q: float) -> Floats:
         """Norm ÷ a percentile (the lower neighbour) of those of the step's layers that have one."""
         if not self.norms.size:
             return self.norms
-        lively = np.where((self.norms > 0) & self.has_gradient, self.norms, np.nan)
-        rank = np.maximum(0, np.isfinite(lively).sum(axis=1) - 1) * q / 100
-        ordered = np.sort(lively, axis=1)  # NaN last
-        ratio: Floats = self.norms / np.take_along_axis(ordered, rank.astype(np.int64)[:, None], axis=1)
+        rank = np.maximum(0, np.isfinite(self._ordered).sum(axis=1) - 1) * q / 100
+        ratio: Floats = self.norms / np.take_along_axis(self._ordered, rank.astype(np.int64)[:, None], axis=1)
         return ratio
 
     def named(self, flags: Bools) -> tuple[str, ...]:
@@ -172,18 +176,12 @@ def sudden_change(judged: JudgedLayers) -> Iterator[Found]:
     if len(judged.step) < 3 * borders.SUDDEN_ROWS:
         return
     ratio = np.log(np.where(judged.relative > 0, judged.relative, np.nan))
-    there = np.isfinite(ratio).mean(axis=0) > borders.SUSTAINED
-    flags = np.zeros(len(judged.names), dtype=np.bool_)
-    change = np.zeros(len(judged.names))
-    for layer in np.flatnonzero(there).tolist():
-        newest, before = ratio[-borders.SUDDEN_ROWS :, layer], ratio[: -borders.SUDDEN_ROWS, layer]
-        newest, before = newest[np.isfinite(newest)], before[np.isfinite(before)]
-        if len(newest) and len(before):
-            change[layer] = np.median(newest) - np.median(before)
-            # The ten-percent quantile must have moved too, or a layer that always jumps about would count.
-            sign = 1 if change[layer] > 0 else -1
-            clear = np.percentile(sign * newest, 10) - np.percentile(sign * before, 90)
-            flags[layer] = sign * change[layer] > np.log(borders.SUDDEN_RATIO) and clear > 0
+    newest, before = _Quantiles(ratio[-borders.SUDDEN_ROWS :]), _Quantiles(ratio[: -borders.SUDDEN_ROWS])
+    there = (np.isfinite(ratio).mean(axis=0) > borders.SUSTAINED) & (newest.count > 0) & (before.count > 0)
+    change = newest.at(0.5) - before.at(0.5)
+    # The ten-percent quantile must have moved too, or a layer that always jumps about would count.
+    is_clear = np.where(change > 0, newest.at(0.1) > before.at(0.9), newest.at(0.9) < before.at(0.1))
+    flags: Bools = there & is_clear & (np.abs(change) > np.log(borders.SUDDEN_RATIO))
     if flags.any():
         largest = float(np.exp(np.abs(change[flags]).max()))
         yield _found("layers_sudden_change", "warning", judged, flags, ratio=largest)
@@ -213,6 +211,19 @@ def not_adding_up(judged: JudgedLayers) -> Iterator[Found]:
     if abs(ratio - 1) > borders.ADD_UP_TOLERANCE:
         everything = np.zeros(len(judged.names), dtype=np.bool_)
         yield _found("layers_do_not_add_up", "warning", judged, everything, ratio=ratio)
+
+
+class _Quantiles:
+    """Quantiles of each column [R, L], of what is not NaN, to the lower neighbour: one sort for all of them."""
+
+    def __init__(self, values: Floats) -> None:
+        self._ordered = np.sort(values, axis=0)  # NaN last
+        self.count = np.isfinite(values).sum(axis=0)
+
+    def at(self, q: float) -> Floats:
+        rank = (np.maximum(0, self.count - 1) * q).astype(np.int64)
+        found: Floats = np.take_along_axis(self._ordered, rank[None, :], axis=0)[0]
+        return found
 
 
 def _sustained(flags: Bools) -> Bools:

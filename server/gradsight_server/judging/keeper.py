@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 INTERVAL_S = 2.0
 """A run is judged at most so often."""
 BUDGET = 0.04
-"""The part of one core's time that judging may take; with hundreds of runs each is judged less often instead."""
+"""The part of the time in which judging may be at work; with hundreds of runs each is judged less often instead.
+
+By the clock on the wall: where ingest or other processes keep this thread waiting, it takes the smaller part of what
+little the server gets. A verdict must not be much late for that, hence the limit. Waiting for a write is not counted.
+"""
+MOST_REST_S = 4.0
+"""The longest rest after a judgement, unless by the processor's clock alone it had to be longer."""
+REST = 1 / BUDGET - 1
 NUM_AT_START = 50
 MAX_REMEMBERED = 10_000
 WRITE_WITHIN_S = 30.0
@@ -46,6 +53,7 @@ class VerdictKeeper:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._failures: set[str] = set()
+        self._waited_s = 0.0
 
     def start(self) -> None:
         """Begins with the runs that trained last: somebody must judge what came while no server was there."""
@@ -75,7 +83,7 @@ class VerdictKeeper:
 
     def _run(self) -> None:
         while (run_id := self._next()) is not None:
-            began_s = time.thread_time()
+            began_s, worked_s, self._waited_s = time.perf_counter(), time.thread_time(), 0.0
             try:
                 self._judge(run_id)
             except DatabaseClosedError:
@@ -84,7 +92,8 @@ class VerdictKeeper:
                 if repr(error) not in self._failures:
                     _logger.exception("could not judge run %s", run_id)
                 self._failures.add(repr(error))
-            self._closing.wait((time.thread_time() - began_s) * (1 / BUDGET - 1))
+            took_s, worked_s = time.perf_counter() - began_s - self._waited_s, time.thread_time() - worked_s
+            self._closing.wait(max(min(REST * took_s, MOST_REST_S), REST * worked_s))
 
     def _next(self) -> str | None:
         """The run that has been due for longest, once one is; None at the end."""
@@ -117,9 +126,11 @@ class VerdictKeeper:
 
         after, _ = judge(before)
         if after != before:
+            began_s = time.perf_counter()
             self._database.write(lambda conn: keep_verdict(conn, run_id, judge, now_s=time.time())).result(
                 WRITE_WITHIN_S
             )
+            self._waited_s = time.perf_counter() - began_s
         if not is_all_told(diagnoses, _told(after)):
             with self._changed:
                 self._due_s.setdefault(run_id, time.monotonic() + self._hold_s)

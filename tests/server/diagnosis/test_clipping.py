@@ -293,7 +293,8 @@ def test_all_zero_norms_are_not_asked_to_be_recorded() -> None:
 
 def falling(num_steps: int, *, to: float) -> Floats:
     """Norms as they are at the beginning of most trainings: high, and soon lower."""
-    return usual_norms(num_steps, median=to) * (1 + 3 * np.exp(-np.arange(num_steps) / 40))
+    norms: Floats = usual_norms(num_steps, median=to) * (1 + 3 * np.exp(-np.arange(num_steps) / 40))
+    return norms
 
 
 @pytest.mark.parametrize(
