@@ -12,8 +12,8 @@ from gradsight_server.exports.lines import RunLine
 from gradsight_server.exports.table import COLUMNS
 from gradsight_server.store.export import Contents, Slice
 
-ROW_GROUP_ROWS = 50_000
-ROW_GROUP_NORMS = 2**22
+ROW_GROUP_ROWS = 20_000
+ROW_GROUP_NORMS = 2**20
 RUN_KEY, LAYERS_KEY = b"gradsight_run", b"gradsight_layers"
 LAYER_COLUMNS = ("layers_id", "layer_norms")
 """Which layers, by the names in the metadata; and their norms, null where a layer had no gradient."""
