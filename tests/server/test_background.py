@@ -16,6 +16,7 @@ TIMEOUT_S = 20
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "ROUND_S", 0.01)
+    monkeypatch.setattr(background, "PROMPT_ROUND_S", 0.01)
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def test_a_failing_chore_is_logged_once_and_stops_nothing(db: Database, caplog: 
     wait_until(lambda: len(done) >= 3)
     running.close()
     assert caplog.text.count("work 0 failed") == 1
+
+
+def test_what_must_be_prompt_waits_for_no_long_chore(db: Database) -> None:
+    is_free, done = threading.Event(), []
+    running = Background(
+        db,
+        [Chore("long", 0.0, lambda: is_free.wait(TIMEOUT_S))],
+        [Chore("prompt", 0.0, lambda: done.append(1))],
+    )
+    running.start()
+    wait_until(lambda: len(done) >= 3)
+    is_free.set()
+    running.close()
 
 
 def test_a_closed_database_ends_the_chores(db: Database) -> None:

@@ -67,9 +67,11 @@ def items(server: Running, **query: Any) -> list[dict[str, Any]]:
 
 def test_a_burst_reaches_the_list_the_run_the_answer_the_browser_and_the_webhook(told: Running, hook: Receiver) -> None:
     with told.live() as events:
-        next(events)
+        position = next(events).data["position"]
         answer = told.send(BURST)
         live = next_of(events, "alert").data
+    with told.live(after=position) as events:
+        assert next_of(events, "alert").data == live, "who comes back hears of it too"
     (alert,) = items(told)
     shapes.AlertPage.model_validate(told.get(f"runs/{RUN}/alerts"), strict=True)
     assert live == alert | {"change": "opened"}
