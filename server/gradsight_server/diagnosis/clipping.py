@@ -153,14 +153,15 @@ def judge_clipping(
 
 
 def _is_early(observed: Observed, figures: Clipped) -> bool:
-    """Whether the run has just begun and its norms still fall: a threshold that is tight now may fit soon."""
-    norms = observed.norms
-    newer, older = norms[len(norms) // 2 :], norms[: len(norms) // 2]
-    if not observed.is_from_start or np.median(newer) > borders.EARLY_FALL * np.median(older):
+    """Whether the run has just begun, so that a threshold which is tight now may fit soon: norms fall at first."""
+    if not observed.is_from_start or figures.max_norm is None:
         return False
-    newest = float(np.median(norms[-len(norms) // 4 :]))
-    is_near = figures.max_norm is not None and newest <= borders.EARLY_RATIO * figures.max_norm
-    return (len(norms) < borders.EARLY_STEPS and is_near) or _lr_warms_up(observed)
+    norms = observed.norms[~observed.is_without_signal]
+    newer, older = norms[len(norms) // 2 :], norms[: len(norms) // 2]
+    still_fall = bool(np.median(newer) <= borders.EARLY_FALL * np.median(older))
+    ratio = float(np.median(norms[-len(norms) // 4 :])) / figures.max_norm
+    is_near = ratio <= (borders.EARLY_RATIO if still_fall else borders.EARLY_MILD_RATIO)
+    return (len(observed.norms) < borders.EARLY_STEPS and is_near) or (still_fall and _lr_warms_up(observed))
 
 
 def _lr_warms_up(observed: Observed) -> bool:

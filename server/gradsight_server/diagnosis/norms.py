@@ -13,7 +13,7 @@ from gradsight_server.diagnosis.rule import Found, spanning
 
 def exploding(observed: Observed) -> Iterator[Found]:
     """The newest norms are many times the usual ones, and the loss is no better for it."""
-    rows, norms = observed.rows[observed.num_warmup :], observed.norms[observed.num_warmup :]
+    rows, norms = observed.settled
     num_newest = int(np.clip(borders.EXPLODING_FRACTION * len(norms), 5, 100))
     if len(norms) < 3 * num_newest:
         return
@@ -55,7 +55,7 @@ def _is_clearly_higher(newest: Floats, before: Floats) -> bool:
 
 def drift(observed: Observed) -> Iterator[Found]:
     """The usual norm has moved: a threshold chosen early may not fit any more."""
-    rows, norms = observed.rows[observed.num_warmup :], observed.norms[observed.num_warmup :]
+    rows, norms = observed.settled
     if len(norms) < borders.MIN_DRIFT_STEPS:
         return
     quarter = len(norms) // 4

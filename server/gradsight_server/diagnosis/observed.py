@@ -116,9 +116,15 @@ class Observed:
         return low & ~in_long_streaks(low, borders.MAX_NO_SIGNAL_STREAK)
 
     @cached_property
+    def settled(self) -> tuple[Integers, Floats]:
+        """Rows after warm-up whose norm has signal, and their norms."""
+        rows = self.rows[self.num_warmup :][~self.is_without_signal[self.num_warmup :]]
+        return rows, self.norm[rows]
+
+    @cached_property
     def judged(self) -> Integers:
         """The rows that are judged [J]: finite, with signal, after warm-up, the newest, as things are at present."""
-        kept = self.rows[self.num_warmup :][~self.is_without_signal[self.num_warmup :]][-borders.NEWEST_JUDGED :]
+        kept = self.settled[0][-borders.NEWEST_JUDGED :]
         if self.setting.kind in ("fixed", "scheduled") and len(kept):
             kept = self._under_present_threshold(kept)
             kept = self._since_clipping_changed(kept)

@@ -191,13 +191,16 @@ class Overflows:
             return False
         if scale[-1] * borders.COLLAPSING_RATIO <= scale[-borders.QUIET_STEPS :].max():
             return True
-        if len(scale) < 4 * borders.BURST_WINDOW:
-            return False
-        lows = np.array([part.min() for part in np.array_split(scale, 4)])
-        highs = np.array([part.max() for part in np.array_split(scale, 4)])
-        return bool(
-            np.all(np.diff(lows) < 0) and highs[-1] < highs[0] and lows[0] >= borders.COLLAPSING_RATIO * lows[-1]
-        )
+        windows = [scale[-len(scale) // parts :] for parts in (1, 2, 4)]
+        return any(_falls_by_quarters(window) for window in windows if len(window) >= 4 * borders.BURST_WINDOW)
+
+
+def _falls_by_quarters(scale: Floats) -> bool:
+    """Whether each quarter has a new low, with four halvings or more from the first to the last."""
+    quarters = np.array_split(scale, 4)
+    lows = np.array([part.min() for part in quarters])
+    no_way_back = bool(quarters[-1].max() < quarters[0].max())
+    return bool(np.all(np.diff(lows) < 0)) and no_way_back and bool(lows[0] >= borders.COLLAPSING_RATIO * lows[-1])
 
 
 def _interval_in(scaler: object) -> int | None:

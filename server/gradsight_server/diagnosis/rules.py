@@ -31,8 +31,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
             f"above {b.TOO_TIGHT_ABOVE:.0%}. SGD: critical above {b.SEVERE_ABOVE:.0%} with a median coefficient below "
             f"{b.SEVERE_COEF:g}. Adam and its kin: info where the coefficient's spread is at most "
             f"{b.STEADY_SPREAD:g}. A threshold of {b.DETECTION_MAX_NORM:g} that clips above {b.SEVERE_ABOVE:.0%}, "
-            "without SGD: info. Norms that explode: info. Norms that still fall: info in the first "
-            f"{b.EARLY_STEPS} steps, up to {b.EARLY_RATIO:g} thresholds, or while the learning rate warms up. "
+            f"without SGD: info. Norms that explode: info. The first {b.EARLY_STEPS} steps: info up to "
+            f"{b.EARLY_MILD_RATIO:g} thresholds, {b.EARLY_RATIO:g} where the norms fall; so while they fall and the "
+            "learning rate warms up. "
             "Policies that hold each layer by itself: a median "
             f"coefficient below {b.PER_LAYER_TIGHT_COEF:g}",
             "info",
