@@ -267,6 +267,31 @@ def import_logs(
 
 
 @app.command()
+def report(
+    target: Annotated[str, typer.Argument(metavar="RUN_ID|PATH", help="A run on the server, or a log (- is stdin).")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default="stdout")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", metavar="html|md|json", help="As the file's name says, else html.")
+    ] = None,
+    max_norm: Annotated[float | None, typer.Option(help="The threshold, for a log that does not tell it.")] = None,
+    log_format: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a log: its format; auto tells by its content.")
+    ] = "auto",
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+) -> None:
+    """Write a run, or a log, as one file that opens offline and prints well: verdict, charts, findings, tables."""
+    from gradsight_server.reporting import write_report  # late: numpy, the importers
+
+    code = write_report(
+        target, output=output, kind=kind, max_norm=max_norm, log_format=log_format, server=server, token=token
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser, and end with the trainings.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each training.")] = None,
