@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from torch.utils.tensorboard import SummaryWriter  # type: ignore[attr-defined]  # not in its __all__
+from torch.utils.tensorboard import SummaryWriter
 
 from gradsight_server.importers.format import Options
 from gradsight_server.importers.formats.tensorboard import FORMAT
