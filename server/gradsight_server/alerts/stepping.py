@@ -17,6 +17,9 @@ NEUTRAL_REASONS = ("no_gradient", "user")
 """Skips that nobody need worry about."""
 RESTART_RATIO = 4.0
 """A scale that jumps up by so much at once was set anew: it searches its place again."""
+QUIET_STEPS = 20
+"""So many steps without a skip end a search. The diagnosis, which looks back, gives it five times as many; but who is
+to be told at once of NaN that came after twenty good steps must not be told that the scale is still searching."""
 MAX_UNKNOWN_SKIPS = 25
 """So many skips a search may take where the scale is not recorded: 21 from 2^32 with a hysteresis of 2."""
 SPIKE_SIGMAS = 6.0
@@ -58,7 +61,7 @@ class Stepping:
                 self._spike(row, step, norm, level, border)
 
     def _searches(self, scale: float | None, after: float | None, overflowed: bool, reason: str | None) -> bool:
-        """Whether the row belongs to a first burst of skips, as the diagnosis has it too."""
+        """Whether the row belongs to a first burst of skips, much as the diagnosis has it."""
         state, search = self._state, self._state.search
         if self._setting.is_scaled is False:
             search.is_on = False
@@ -70,7 +73,7 @@ class Stepping:
             return False
         if not overflowed:
             search.num_quiet += 1
-            quiet = min(borders.QUIET_STEPS, self._setting.growth_interval or borders.QUIET_STEPS)
+            quiet = min(QUIET_STEPS, self._setting.growth_interval or QUIET_STEPS)
             search.is_on = not grew and search.num_quiet < quiet
             return False
         if self._setting.is_scaled is None and reason != "overflow" and (scale is None or scale == 1.0):

@@ -8,6 +8,7 @@ import pytest
 from gradsight_server.alerts import rules
 from gradsight_server.alerts.rules import DEFAULTS, EXPLAINS, FIELDS, KINDS, LIMITS
 from gradsight_server.alerts.texts import TITLES
+from gradsight_server.errors import InvalidRequestError
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "alerts.md"
 UNITS = {"scale": "", "fraction": "", "medians": "", "steps": " steps", "halvings": " halvings"}
@@ -60,5 +61,5 @@ def test_the_ends_of_every_range_are_taken_and_what_is_beyond_is_not(kind: rules
         for value in (limits.least, limits.most):
             rules.check_change(kind, {name: value})
         for value in (limits.least - 1, limits.most * 2, float("nan"), float("inf")):
-            with pytest.raises(rules.InvalidRequestError, match=name):
+            with pytest.raises(InvalidRequestError, match=name):
                 rules.check_change(kind, {name: value})

@@ -111,6 +111,15 @@ def test_the_search_for_the_loss_scale_raises_nothing() -> None:
     assert stream.told == []
 
 
+def test_nan_after_twenty_good_steps_is_no_search_any_more() -> None:
+    stream = Stream(FP16)
+    stream.send([INF] * 4, skipped=[True] * 4, scale=[65536.0, 32768.0, 16384.0, 8192.0])
+    stream.send([1.0] * 20, skipped=[False] * 20, scale=[4096.0] * 20)
+    assert stream.send([NAN] * 3, skipped=[True] * 3, scale=[4096.0, 2048.0, 1024.0]) == [
+        Told("nonfinite_burst", "opened", 26)
+    ]
+
+
 def test_a_search_from_two_to_the_32_raises_nothing_either() -> None:
     record = {"precision": "fp16", "scaler": "dynamic(init_scale=4294967296.0, growth_interval=1000, hysteresis=2)"}
     stream = Stream(record)
