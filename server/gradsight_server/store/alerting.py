@@ -59,6 +59,8 @@ class Taken:
     """Steps came after a while without."""
     alerted_at_s: float | None
     """The newest change of any of the run's alerts."""
+    is_imported: bool
+    """It is of a log that something else wrote, who knows when."""
     answer: wire.Answer
     now_s: float
 
@@ -183,13 +185,12 @@ def _write(conn: Connection, key: AttemptKey, watch: Watch, taken: Sequence[Take
 
 
 def _is_stale(taken: Iterable[Taken], now_s: float) -> bool:
-    """Whether all that came happened long ago."""
-    times = [
-        time_s
-        for item in taken
-        for time_s in ((item.columns.time_s if item.columns is not None else None) or (None,))[-1:]
-    ]
-    return bool(times) and all(time_s is not None and now_s - time_s > STALE_S for time_s in times)
+    """Whether all that came happened long ago, or may have."""
+    for item in taken:
+        times = (item.columns.time_s if item.columns is not None else None) or (None,)
+        if not item.is_imported if times[-1] is None else now_s - times[-1] <= STALE_S:
+            return False
+    return True
 
 
 def _keep(conn: Connection, key: AttemptKey, state: State) -> None:

@@ -30,6 +30,8 @@ from gradsight_server.store.sealed import without_sealed
 from gradsight_server.store.summaries import SILENT_AFTER_S
 
 NORM = "grad_norm_before_clip"
+IMPORTED = "import-"
+"""Launches that importers make of logs."""
 MIN_SILENCE_S = 1.0
 """No rule takes less for silence."""
 END_KINDS = ("finished", "failed")
@@ -100,6 +102,7 @@ def ingest(
             ends=ends,
             is_back=quiet_s > MIN_SILENCE_S,
             alerted_at_s=place.alerted_at_s,
+            is_imported=batch.attempt_id.startswith(IMPORTED),
             answer=answer,
             now_s=now_s,
         )

@@ -156,6 +156,16 @@ def test_what_a_spool_brings_days_later_is_an_alert_without_a_message(store: Sto
     assert store.rows(models.outbox) == []
 
 
+def test_a_log_that_is_imported_sends_messages_only_of_what_is_known_to_be_new(store: Store) -> None:
+    store.now_s = 1e9
+    burst(store, 0, attempt_id="import-1")
+    assert (alerts(store), store.rows(models.outbox)) == ([("nonfinite_burst", "open", 0)], [])
+    other = "e" * 32
+    store.put(other)
+    burst(store, 0, run_id=other, attempt_id="import-1", wall_time_s=[1e9 - 60 + i for i in range(5)])
+    assert len(store.rows(models.outbox)) == 1
+
+
 def test_lost_rows_are_told_of_once_however_many_streams_there_are(store: Store) -> None:
     for stream in ("main", "other"):
         calm(store, 0, stream=stream)
