@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from gradsight_server.diagnosis.inputs import Floats
@@ -18,6 +19,8 @@ LABEL = 13
 CONTENT = ("healthy", "inactive", "off")
 """Verdicts on clipping beside which no other threshold is offered."""
 MARKS = {"ok": "✓", "info": "·", "warning": "!", "critical": "✗"}
+IN_ASCII = str.maketrans({"–": "-", "−": "-", "×": "x", "÷": "/", "…": "...", "’": "'"})
+"""What the catalogue's words hold beside ASCII."""
 MARKS_IN_ASCII = {"ok": "ok", "info": "-", "warning": "!", "critical": "X"}
 
 
@@ -30,22 +33,27 @@ def show(console: Console, name: str, diagnosis: dict[str, Any], norms: Floats, 
         notes: What could not be read.
     """
     span = diagnosis["range"]
-    console.print(Text.assemble(plain(name, style="bold"), "  ", Text(_span(span), style="dim")))
+    console.print(Text.assemble(_plain(console, name, "bold"), "  ", Text(_span(span), style="dim")))
+    glance = Table.grid(padding=(0, 2, 0, 0))
+    glance.add_column(width=LABEL - 2, no_wrap=True)
+    glance.add_column()
     if np.isfinite(norms).any():
-        line = sparkline(norms, SPARKS if _is_utf8(console) else SPARKS_IN_ASCII)
-        console.print(Text.assemble("norm".ljust(LABEL), Text(line, style="blue")))
-        console.print(Text(" " * LABEL + _norms(diagnosis), style="dim"))
+        columns = min(SPARK_COLUMNS, max(1, console.width - LABEL))
+        line = sparkline(norms, SPARKS if _is_utf8(console) else SPARKS_IN_ASCII, columns)
+        glance.add_row("norm", _plain(console, line, "blue"))
+        glance.add_row("", Text(_norms(diagnosis), style="dim"))
     for label, verdict, words in _verdicts(diagnosis):
-        console.print(Text.assemble(label.ljust(LABEL), verdict, "  " if words else "", Text(words, style="dim")))
+        glance.add_row(label, Text.assemble(verdict, "  " if words else "", Text(words, style="dim")))
+    console.print(glance)
     for note in notes:
-        console.print(plain(f"Note: {note}", style="dim"))
+        console.print(_plain(console, f"Note: {note}", "dim"))
     for finding in diagnosis["findings"]:
         _show_finding(console, finding)
 
 
-def sparkline(norms: Floats, sparks: str = SPARKS) -> str:
+def sparkline(norms: Floats, sparks: str = SPARKS, columns: int = SPARK_COLUMNS) -> str:
     """The largest norm of each part of the steps, by its log; `×` where none was finite."""
-    parts = np.array_split(norms, min(SPARK_COLUMNS, len(norms)))
+    parts = np.array_split(norms, min(columns, len(norms)))
     largest = np.array([np.max(part[np.isfinite(part)], initial=-np.inf) for part in parts])
     positive = largest[largest > 0]
     if len(positive) == 0:
@@ -112,12 +120,19 @@ def _show_finding(console: Console, finding: dict[str, Any]) -> None:
     marks = MARKS if _is_utf8(console) else MARKS_IN_ASCII
     head = Text(f"{marks[severity]} {severity}", style=SEVERITY_COLOURS[severity] or "bold")
     console.print()
-    console.print(Text.assemble(head, "  ", plain(finding["title"], style="bold")))
-    console.print(_indented(plain(finding["advice"])))
+    console.print(Text.assemble(head, "  ", _plain(console, finding["title"], "bold")))
+    console.print(_indented(_plain(console, finding["advice"])))
     numbers = ", ".join(f"{name} {Figure(value)}" for name, value in finding["evidence"].items() if value)
     steps = "" if finding["first_step"] is None else f"steps {finding['first_step']:,} to {finding['last_step']:,}"
     known = "; ".join(part for part in (steps, numbers) if part)
-    console.print(_indented(plain(f"{finding['code']}: {known}" if known else finding["code"], style="dim")))
+    console.print(_indented(_plain(console, f"{finding['code']}: {known}" if known else finding["code"], "dim")))
+
+
+def _plain(console: Console, text: str, style: str = "") -> Text:
+    """A text, in whatever letters this terminal has."""
+    if not _is_utf8(console):
+        text = text.translate(IN_ASCII).encode(console.encoding, "replace").decode(console.encoding)
+    return plain(text, style=style)
 
 
 def _indented(text: Text) -> Padding:

@@ -1,5 +1,6 @@
 """The main job with every part real: train, stream, store, read back; and servers that die meanwhile."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,9 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from sqlalchemy import Connection
 from torch import nn
 
 import gradsight
+from gradsight_server.diagnosis import Diagnosis, diagnose
+from gradsight_server.store.database import Database
+from gradsight_server.store.evidence import evidence
 from tests.e2e.processes import GRADSIGHT, ServeProcess, environment, free_port, run_id_in, serving, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -157,9 +162,9 @@ def test_the_example_says_where_to_look_when_a_server_is_there(server: ServeProc
     assert done.stdout == ""
 
 
-def test_the_demo_trains_three_runs_and_ends_with_a_line_of_json(tmp_path: Path) -> None:
+def test_the_demo_trains_three_runs_that_get_the_verdicts_they_were_made_for(tmp_path: Path) -> None:
     done = subprocess.run(
-        [GRADSIGHT, "demo", "--headless", "--steps", "60", "--db", "demo.db"],
+        [GRADSIGHT, "demo", "--headless", "--steps", "100", "--db", "demo.db"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -169,10 +174,20 @@ def test_the_demo_trains_three_runs_and_ends_with_a_line_of_json(tmp_path: Path)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["db"] == "demo.db"
     assert (tmp_path / "demo.db").exists()
-    assert [run["num_steps"] for run in told["runs"]] == [60, 60, 60]
-    assert [run["last_step"] for run in told["runs"]] == [59, 59, 59]
+    assert [run["num_steps"] for run in told["runs"]] == [100, 100, 100]
+    assert [run["last_step"] for run in told["runs"]] == [99, 99, 99]
     healthy, too_tight, wrong = told["runs"]
     assert healthy["num_skipped"] == too_tight["num_skipped"] == 0
     assert wrong["num_skipped"] > 8  # a first burst from a scale of 2^24, then the learning rate goes wrong
     assert set(told["runs"][0]) == {"id", "name", "num_steps", "num_skipped", "last_step"}
     assert not (tmp_path / ".gradsight").exists()
+    database = Database(f"sqlite:///{tmp_path / 'demo.db'}")
+    with contextlib.closing(database), database.reading() as conn:
+        said = [diagnosis_of(conn, run["id"]) for run in told["runs"]]
+    assert [(one.clipping.verdict, one.severity) for one in said[:2]] == [("healthy", "info"), ("too_tight", "warning")]
+    assert (said[2].loss_scaling.verdict, said[2].severity) == ("model_nan", "critical")
+
+
+def diagnosis_of(conn: Connection, run_id: str) -> Diagnosis:
+    found = evidence(conn, run_id)
+    return diagnose(found.steps, found.context, found.facts)

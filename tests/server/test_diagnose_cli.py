@@ -223,7 +223,7 @@ def test_as_a_process_it_works_without_torch_and_in_ascii(tight: str, tmp_path: 
     script = "import sys; sys.modules['torch'] = None; from gradsight_server.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-X", "utf8=0", "-c", script, "diagnose", tight, "--fail-on", "warning"],
-        env={"PATH": "/usr/bin", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:replace"},
+        env={"PATH": "/usr/bin", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -241,6 +241,16 @@ def test_it_fits_the_terminal(width: int, tight: str, capsys: Captured) -> None:
     console = Console(width=width, height=50, record=True, force_terminal=True, file=io.StringIO())
     show(console, "x", diagnosis, np.ones(10))
     assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= width
+
+
+def test_the_sparkline_is_no_wider_than_the_terminal(tight: str, capsys: Captured) -> None:
+    run(tight, "--json")
+    diagnosis = json.loads(capsys.readouterr().out)
+    console = Console(width=40, height=50, record=True, force_terminal=True, file=io.StringIO())
+    show(console, "x", diagnosis, np.arange(1.0, 500.0))
+    (line,) = (line for line in console.export_text().splitlines() if line.startswith("norm "))
+    assert line.split()[1].endswith("█")
+    assert len(line.split()[1]) == 27
 
 
 def test_the_sparkline_shows_spikes_and_gaps() -> None:

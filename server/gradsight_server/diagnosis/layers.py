@@ -200,7 +200,8 @@ def not_adding_up(judged: JudgedLayers) -> Iterator[Found]:
     policy = observed.context.record.policy
     if isinstance(policy, str) and "norm_type" in policy:
         return
-    total = {int(step): norm for step, norm in zip(observed.step, observed.norm, strict=True) if norm > 0}
+    near = np.flatnonzero((observed.step >= judged.step.min()) & (observed.norm > 0))
+    total = dict(zip(observed.step[near].tolist(), observed.norm[near].tolist(), strict=True))
     pairs = [(row, total[int(step)]) for row, step in enumerate(judged.step) if int(step) in total]
     if len(pairs) < borders.LAYER_ROWS:
         return

@@ -124,8 +124,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "clipping_too_tight.early": (
         "Most steps are clipped so far",
         "{clip_fraction:percent} of the last {num_judged:steps were} clipped; the median norm is {median_norm}, the "
-        "threshold {max_norm}. Norms are high and unsteady when a run begins: look again after some hundred steps. If it "
-        "stays so, raise max_norm" + _RANGE + ".",
+        "threshold {max_norm}. Norms are high and unsteady when a run begins: look again after some hundred steps. "
+        "If it stays so, raise max_norm" + _RANGE + ".",
     ),
     "clipping_too_tight.risen": (
         "Most steps are clipped, because the norms have risen",
