@@ -6,6 +6,8 @@ PYTHON ?= python3
 # of CPU builds in PIP_EXTRA_INDEX_URL it takes the small one. Another version: make demo TORCH='torch==2.14.1'
 TORCH ?= torch==2.13.0
 TYPESCRIPT ?= typescript@7.0.2
+# The tests wait more than they compute, so a few more processes than cores are not too many; 0 runs them in one.
+WORKERS ?= 4
 
 BIN := .venv/bin
 
@@ -24,7 +26,7 @@ demo: .venv/ready-to-run
 
 test: .venv/ready-to-develop
 	$(BIN)/python tests/browser.py
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/ready-to-develop .venv/ready-to-check-the-page
 	$(BIN)/ruff check
