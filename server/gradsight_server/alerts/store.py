@@ -276,7 +276,7 @@ def _words(name: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def _items(conn: Connection, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    numbers = {run_id: attempts.numbers(conn, run_id) for run_id in {row.run_id for row in rows}}
+    numbers = attempts.numbers_of(conn, {row.run_id for row in rows})
     return [_item(row, numbers[row.run_id]) for row in rows]
 
 

@@ -1,5 +1,6 @@
 """Names and numbers: a run's streams, and its attempts in the order they started."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
@@ -34,6 +35,15 @@ def in_order(conn: Connection, run_id: str) -> list[Attempt]:
 def numbers(conn: Connection, run_id: str) -> dict[int, int]:
     """attempt_key → display number."""
     return {attempt.attempt_key: attempt.number for attempt in in_order(conn, run_id)}
+
+
+def numbers_of(conn: Connection, run_ids: Collection[str]) -> dict[str, dict[int, int]]:
+    """Run → attempt_key → display number."""
+    found: dict[str, dict[int, int]] = {run_id: {} for run_id in run_ids}
+    query = select(attempts.c.run_id, attempts.c.attempt_key).where(attempts.c.run_id.in_(run_ids))
+    for row in conn.execute(query.order_by(attempts.c.started_at_s, attempts.c.attempt_key)):
+        found[row.run_id][row.attempt_key] = len(found[row.run_id]) + 1
+    return found
 
 
 def stream_key_of(conn: Connection, run_id: str, stream: str) -> int | None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, inspect, text
 from gradsight_server.errors import NewerDatabaseError
 from gradsight_server.store import models, runs
 from gradsight_server.store.database import Database, alembic_config, migrations_folder
+from gradsight_server.store.ticks import ticks_after
 from tests.server.store.kit import RUN, Store
 
 
@@ -68,6 +69,18 @@ def test_what_runs_say_of_themselves_survives_the_way_down_and_up(store: Store) 
     store.write(lambda conn: command.downgrade(alembic_config(conn), "0001"))
     store.db.migrate()
     assert store.run() == before
+
+
+def test_live_positions_survive_the_way_down_and_up_and_go_on(store: Store) -> None:
+    store.send([0], loss=[1.0])
+    before = store.read(ticks_after, 0, limit=100)
+    store.write(lambda conn: command.downgrade(alembic_config(conn), "0002"))
+    store.db.migrate()
+    assert store.read(ticks_after, 0, limit=100) == before
+    store.send([1], loss=[1.0])
+    assert [tick.position for tick in store.read(ticks_after, before[-1].position, limit=100)] == [
+        before[-1].position + 1
+    ]
 
 
 def test_migrating_again_changes_nothing(db: Database) -> None:
