@@ -154,7 +154,7 @@ def judge_clipping(
 
 def _is_early(observed: Observed, figures: Clipped) -> bool:
     """Whether the run has just begun, so that a threshold which is tight now may fit soon: norms fall at first."""
-    if not observed.is_from_start or figures.max_norm is None:
+    if not observed.is_from_start or not figures.max_norm:
         return False
     norms = observed.norms[~observed.is_without_signal]
     newer, older = norms[len(norms) // 2 :], norms[: len(norms) // 2]

@@ -209,7 +209,7 @@ def not_adding_up(judged: JudgedLayers) -> Iterator[Found]:
     largest = np.nan_to_num(judged.norms).max()
     sums = np.sqrt((judged.filled[rows] ** 2).sum(axis=1)) * largest
     ratio = float(np.median(sums / norms))
-    if abs(ratio - 1) > borders.ADD_UP_TOLERANCE:
+    if np.isfinite(ratio) and abs(ratio - 1) > borders.ADD_UP_TOLERANCE:
         everything = np.zeros(len(judged.names), dtype=np.bool_)
         yield _found("layers_do_not_add_up", "warning", judged, everything, ratio=ratio)
 

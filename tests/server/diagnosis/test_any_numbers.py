@@ -20,7 +20,7 @@ from gradsight_server.diagnosis import (
     StreamSteps,
     diagnose,
 )
-from tests.server.diagnosis.kit import said, steps
+from tests.server.diagnosis.kit import context, said, steps, usual_norms
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, 1e-308, 1.7e308, 5e-324, math.nan, math.inf, -math.inf]
 POLICIES = [
@@ -182,3 +182,22 @@ def test_a_verdict_does_not_depend_on_the_size_of_the_numbers(scale: float) -> N
 
 def test_an_infinite_threshold_is_no_clipping() -> None:
     assert said(np.linspace(1, 2, 200), max_norm=np.inf).clipping.verdict == "off"
+
+
+def test_a_coefficient_of_zero_has_an_answer() -> None:
+    assert said(usual_norms(80), clip_coef=0.0).clipping.verdict == "too_tight"
+
+
+def test_words_leave_out_a_scale_or_a_threshold_that_was_not_recorded() -> None:
+    skipped = np.arange(300) % 7 == 0
+    reasons = ["overflow" if one else None for one in skipped]
+    answers = [
+        said(usual_norms(300), skipped=skipped, skip_reason=reasons, about=context(precision="fp16", scaler=scaler))
+        for scaler in ("static(8.0)", "dynamic(growth_interval=50)")
+    ]
+    about = context(policy="tensor_norm(1.0)")
+    answers.append(said(usual_norms(300), clipped_layer_fraction=0.0, clip_coef=1.0, about=about))
+    assert answers[2].clipping.verdict == "inactive"
+    for answer in answers:
+        for found in answer.findings:
+            assert "unknown number" not in found.advice

@@ -35,9 +35,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_inactive": (
         "Clipping hardly ever acts",
-        "{clip_fraction:percent} of the last {num_judged:steps were} clipped: the threshold {max_norm} is above nearly "
-        "all norms (median {median_norm}) and there was no spike to clip. That is no fault. [[If you want it to act: "
-        "{recommended_low}–{recommended_high} would clip 10–20 % of these steps.]]",
+        "{clip_fraction:percent} of the last {num_judged:steps were} clipped[[: the threshold {max_norm} is above "
+        "nearly all norms (median {median_norm})]]. There was no spike to clip, so that is no fault. [[If you want it "
+        "to act: {recommended_low}–{recommended_high} would clip 10–20 % of these steps.]]",
     ),
     "clipping_inactive.collapsed": (
         "Nothing is left to clip",

@@ -23,17 +23,17 @@ TEXTS: dict[str, tuple[str, str]] = {
     "loss_scale_static": ("The loss scale is fixed", "It stays at {last_scale}. Nothing to do."),
     "loss_scale_static.too_high": (
         "The fixed loss scale is too high",
-        "{num_skipped_since:count} of the last {num_judged:steps} overflowed at {last_scale}[[, up to "
+        "{num_skipped_since:count} of the last {num_judged:steps} overflowed[[ at a scale of {last_scale}]][[, up to "
         "{longest_streak:count} in a row]]. Divide the scale by 16, or use a dynamic one.",
     ),
     "loss_scale_warming_up": (
         "The loss scale is being found",
-        "{num_skipped_first:steps were} skipped while it came down from {first_scale} to {last_scale}. That is how a "
-        "scaler starts; nothing to do.",
+        "{num_skipped_first:steps were} skipped[[ while it came down from {first_scale} to {last_scale}]]. That is how "
+        "a scaler starts; nothing to do.",
     ),
     "loss_scale_healthy": (
         "The loss scale is healthy",
-        "It is at {last_scale}; {num_skipped:count} of {num_steps:steps were} skipped. Nothing to do.",
+        "[[It is at {last_scale}; ]]{num_skipped:count} of {num_steps:steps were} skipped. Nothing to do.",
     ),
     "loss_scale_thrashing": (
         "Too many steps overflow",
@@ -43,10 +43,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "loss_scale_collapsing": (
         "The loss scale keeps falling",
-        "It fell to new lows, now {last_scale}; {num_skipped_since:count} of the last {num_judged:steps were} skipped. "
-        "Gradients or activations "
-        "grow: lower the learning rate or go back to a checkpoint now, before nothing is applied any more; or use "
-        "bf16.",
+        "It fell to new lows[[, now {last_scale}]]; {num_skipped_since:count} of the last {num_judged:steps were} "
+        "skipped. Gradients or activations grow: lower the learning rate or go back to a checkpoint now, before "
+        "nothing is applied any more; or use bf16.",
     ),
     "loss_scale_collapsed": (
         "The loss scale has collapsed",

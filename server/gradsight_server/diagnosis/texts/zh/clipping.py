@@ -36,7 +36,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "clipping_inactive": (
         "裁剪几乎不起作用",
-        _CLIPPED + "：阈值 {max_norm} 高于几乎所有范数（中位数 {median_norm}），也没有尖峰需要裁剪。这不是故障。"
+        _CLIPPED + "[[：阈值 {max_norm} 高于几乎所有范数（中位数 {median_norm}）]]。没有尖峰需要裁剪，所以这不是故障。"
         "[[若希望它起作用：{recommended_low}–{recommended_high} 会裁剪这些步的 10–20 %。]]",
     ),
     "clipping_inactive.collapsed": (
@@ -110,8 +110,13 @@ TEXTS: dict[str, tuple[str, str]] = {
         "梯度大的步所占分量低于应有的水平。请提高 max_norm" + _RANGE + "；若此后训练不稳定，请降低学习率。",
     ),
     "clipping_too_tight.early": (
-        "目前大多数步被裁剪，而范数仍在下降",
-        _CLIPPED + "；" + _BOTH + "。训练开始时范数较大：几百步之后再看。若仍然如此，请提高 max_norm" + _RANGE + "。",
+        "目前大多数步被裁剪",
+        _CLIPPED
+        + "；"
+        + _BOTH
+        + "。训练开始时范数较大且不稳定：几百步之后再看。若仍然如此，请提高 max_norm"
+        + _RANGE
+        + "。",
     ),
     "clipping_too_tight.risen": (
         "大多数步被裁剪，因为范数上升了",

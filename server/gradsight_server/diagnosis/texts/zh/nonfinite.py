@@ -21,17 +21,17 @@ TEXTS: dict[str, tuple[str, str]] = {
     "loss_scale_static": ("损失缩放是固定的", "它保持在 {last_scale}。无需处理。"),
     "loss_scale_static.too_high": (
         "固定的损失缩放过高",
-        "最近 {num_judged:count} 步中有 {num_skipped_since:count} 步在 {last_scale} 溢出"
+        "最近 {num_judged:count} 步中有 {num_skipped_since:count} 步[[在缩放为 {last_scale} 时]]溢出"
         "[[，最多连续 {longest_streak:count} 步]]。请将缩放除以 16，或使用动态缩放。",
     ),
     "loss_scale_warming_up": (
         "正在寻找损失缩放",
-        "缩放从 {first_scale} 降到 {last_scale} 期间跳过了 {num_skipped_first:count} 步。"
+        "[[缩放从 {first_scale} 降到 {last_scale} 期间]]跳过了 {num_skipped_first:count} 步。"
         "缩放器就是这样开始的；无需处理。",
     ),
     "loss_scale_healthy": (
         "损失缩放正常",
-        "现为 {last_scale}；{num_steps:count} 步中跳过了 {num_skipped:count} 步。无需处理。",
+        "[[现为 {last_scale}；]]{num_steps:count} 步中跳过了 {num_skipped:count} 步。无需处理。",
     ),
     "loss_scale_thrashing": (
         "溢出的步太多",
@@ -40,7 +40,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "loss_scale_collapsing": (
         "损失缩放持续下跌",
-        "它不断创出新低，现为 {last_scale}；" + _SKIPPED + "。梯度或激活值在增大：请立即降低学习率或回到检查点，"
+        "它不断创出新低[[，现为 {last_scale}]]；" + _SKIPPED + "。梯度或激活值在增大：请立即降低学习率或回到检查点，"
         "以免再没有更新生效；或使用 bf16。",
     ),
     "loss_scale_collapsed": (
