@@ -98,9 +98,7 @@ class Assembly:
             case Point():
                 self.placing.point(item)
                 if self.placing.run >= len(self.first_points):
-                    self.first_points += [replace(item, values=dict(item.values))] * (
-                        self.placing.run + 1 - len(self.first_points)
-                    )
+                    self._note_first(item)
             case Setting():
                 self._set(item)
             case Meaning():
@@ -115,9 +113,19 @@ class Assembly:
             case Happened():
                 self._tell(item)
 
+    def _note_first(self, point: Point) -> None:
+        missing = self.placing.run + 1 - len(self.first_points)
+        self.first_points += [replace(point, values=dict(point.values), metrics=dict(point.metrics))] * missing
+
     def take_all(self, items: Iterable[Item]) -> None:
+        place, first_points = self.placing.point, self.first_points
         for item in items:
-            self.take(item)
+            if type(item) is Point and first_points:
+                place(item)
+                if self.placing.run >= len(first_points):
+                    self._note_first(item)
+            else:
+                self.take(item)
 
     def flush(self) -> None:
         """Gives all that is known by now, for a log that is still written."""
@@ -136,9 +144,12 @@ class Assembly:
             self._give(row)
         if not self._has_gradients:
             raise self._refusal()
+        if not self.told.num_rows:
+            problem = "no gradient norm or loss scale found; all that stands there are placeholders, 0 or negative."
+            raise NothingToReadError(f"{self._name!r}: {problem}")
 
     def _refusal(self) -> NothingToReadError:
-        names = list(self.told.names)
+        names = [" ".join(name.split())[:60] for name in self.told.names]
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         found = f"found: {shown}" if shown else "and no other numbers"
         return NothingToReadError(f"{self._name!r}: no gradient norm or loss scale found; {found}.")
@@ -153,6 +164,8 @@ class Assembly:
 
     def _threshold_of(self, run: int, stream: str) -> float | None:
         """Called for each point before its row is made: by now it is known which run the settings before it are of."""
+        if run == self._settings_of and not self._pending and not self._is_restarted and stream in self._thresholds:
+            return self._thresholds[stream]  # nearly always
         if run != self._settings_of:
             self._settings_of = run
             inherits = not (self._pending or self._is_restarted)
@@ -202,6 +215,9 @@ class Assembly:
 
     def _put(self, row: Row) -> None:
         self.cleaning.clean(row)
+        if row.rank == 0 and self.ranks.is_alone(row.stream):
+            self._give(row)
+            return
         for kept in self.ranks.sorted_out(row):
             self._give(kept)
 
@@ -211,7 +227,8 @@ class Assembly:
         if row.run >= MAX_RUNS or row.stream not in self._streams:
             self.told.num_left_out += 1
             return
-        self.told.num_rows += 1
+        if row.point.values:
+            self.told.num_rows += 1
         self._sink.row(row)
 
     def _tell(self, event: Happened) -> None:

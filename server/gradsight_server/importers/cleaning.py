@@ -20,6 +20,8 @@ NOT_FINITE = -1.0
 class _Stream:
     """What is known of one stream of one run."""
 
+    is_plain: bool = False
+    """Norms above zero have been seen, so that another one needs no second look."""
     norm_is_placeholder: bool = False
     norm_is_negative: bool = False
     """Negative throughout: a placeholder too."""
@@ -78,12 +80,18 @@ class Cleaning:
         values = row.point.values
         norm = values.get(NORM)
         if norm is not None:
-            self._norm(stream, row, norm)
+            if stream.is_plain and norm > 0 and norm != stream.last_norm:
+                stream.last_norm, stream.last_step = norm, row.step
+            else:
+                self._norm(stream, row, norm)
         scale = values.get(SCALE)
         if scale is not None and scale <= 0:
             del values[SCALE]
             self.counts["scale_placeholder"] += 1
-        self._threshold(stream, row)
+        if row.threshold is None or self.max_norm is not None or MAX_NORM in values:
+            self._threshold(stream, row)
+        else:
+            values[MAX_NORM] = row.threshold
 
     def _norm(self, stream: _Stream, row: Row, norm: float) -> None:
         values = row.point.values
@@ -108,8 +116,12 @@ class Cleaning:
             return
         stream.last_norm, stream.last_step = norm, row.step
         meaning = self.meanings.get(NORM)
+        if meaning is None or not meaning.is_scaled:
+            stream.is_plain = True
+            return
+        stream.is_plain = False
         scale = values.get(SCALE)
-        if meaning is not None and meaning.is_scaled and scale is not None and 0 < scale < math.inf:
+        if scale is not None and 0 < scale < math.inf:
             values[NORM] = norm / scale
             self.counts["norm_unscaled"] += 1
 
@@ -120,11 +132,12 @@ class Cleaning:
             return
         if MAX_NORM in values:
             return
-        threshold = row.threshold if row.threshold is not None else stream.max_norm_given
-        if threshold is not None:
-            values[MAX_NORM] = threshold
+        if stream.max_norm_given is not None:
+            values[MAX_NORM] = stream.max_norm_given
             return
         coef = values.get(COEF)
+        if coef is None and not stream.coef_only_when_clipped:
+            return
         if coef is not None and coef >= 1:
             stream.coef_only_when_clipped = False
         derived = _derived(row)

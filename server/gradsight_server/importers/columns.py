@@ -26,13 +26,6 @@ class _Numbers:
         self.values = array("d")
         self.recorded = bytearray()
 
-    def put(self, row: int, value: float) -> None:
-        missing = row - len(self.values)
-        if missing:
-            self.pad(missing)
-        self.values.append(value)
-        self.recorded.append(1)
-
     def pad(self, num_rows: int) -> None:
         self.values.extend([NAN] * num_rows)
         self.recorded.extend(bytes(num_rows))
@@ -66,13 +59,18 @@ class StreamColumns:
             return
         place = len(self.steps)
         self.steps.append(row.step)
+        known = self._numbers
         for name, value in point.values.items():
-            numbers = self._numbers.get(name)
+            numbers = known.get(name)
             if numbers is None:
                 if name not in KNOWN:
                     continue
-                numbers = self._numbers[name] = _Numbers()
-            numbers.put(place, value)
+                numbers = known[name] = _Numbers()
+            values = numbers.values
+            if len(values) < place:
+                numbers.pad(place - len(values))
+            values.append(value)
+            numbers.recorded.append(1)
         if point.skip_reason is not None:
             self._texts["skip_reason"][place] = point.skip_reason
         if point.first_nonfinite_layer is not None:

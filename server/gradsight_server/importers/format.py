@@ -35,6 +35,8 @@ class LineFormat:
             for a pattern that only this tool prints, less for a general one (0.2 for any `key: value`).
         only_matching: Lines in which neither `pattern` nor `also` is found are not given to `read`.
         also: Found in lines without a point that matter all the same: configuration, banners, warnings.
+        words: Lines without any of them are passed over quickly: worth it where `pattern` does not begin with a plain
+            word. Empty where nothing of the kind holds.
     """
 
     name: str
@@ -45,6 +47,7 @@ class LineFormat:
     weight: float = 1.0
     only_matching: bool = True
     also: re.Pattern[str] | None = None
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,18 @@ class LineSource:
     Args:
         file: Its bytes, unpacked. One that is followed blocks until more comes.
         keep: Which lines are given; all where None. Must be quick: it is asked of each.
+        may_hold: Whether a text of many lines may hold one to be kept; quicker still.
     """
 
-    def __init__(self, file: BufferedIOBase, keep: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        file: BufferedIOBase,
+        keep: Callable[[str], object] | None = None,
+        may_hold: Callable[[str], bool] | None = None,
+    ) -> None:
         self._file = file
         self._keep = keep
+        self._may_hold = may_hold
         self.num_lines = 0
         """Lines read so far, those not given included."""
         self.problems: list[tuple[int, str]] = []
@@ -33,15 +40,20 @@ class LineSource:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Numbers count lines as an editor does: the states of a progress bar share one."""
-        keep = self._keep
+        keep, may_hold = self._keep, self._may_hold
         for block in self._blocks():
             number = self.num_lines
+            if may_hold is not None and not may_hold(block):
+                self.num_lines = number + block.count("\n") + 1
+                continue
             for line in block.split("\n"):
                 number += 1
                 if "\r" in line:
                     for state in line.split("\r"):
-                        if state and (keep is None or keep(state)):
+                        if state and (may_hold is None or may_hold(state)) and (keep is None or keep(state)):
                             yield number, state
+                elif may_hold is not None and not may_hold(line):
+                    continue
                 elif keep is None or keep(line):
                     yield number, line
             self.num_lines = number

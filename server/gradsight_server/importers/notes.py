@@ -13,7 +13,8 @@ def notes_of(assembly: Assembly) -> list[str]:
     """Where thresholds come from, what numbers are, what was put right, what could not be read."""
     return list(
         dict.fromkeys(
-            [
+            " ".join(note.split())
+            for note in [
                 *_thresholds(assembly),
                 *map(_meaning, assembly.told.meanings),
                 *_numbering(assembly),

@@ -113,16 +113,14 @@ class Placing:
             self._aside(point)
             return
         self._has_points_in_launch = True
-        key = (point.stream, point.rank)
-        track = self._tracks.get(key)
-        label = self._label(point)
+        track = self._tracks.get((point.stream, point.rank))
+        label = point.step
+        if label is None or not 0 <= label <= wire.MAX_STEP or label % 1:  # NaN is in no range
+            self._note_odd(point)
+            label = None
         if track is None:
-            if self._is_other_run:
-                self._begin_run(point.line, 0, 0)
-            track = self._tracks[key] = _Track(self._launch, self.run, self.attempt, digits=self._digits)
-            self._advance(track, point, label, 0 if label is None else int(label))
-            return
-        if track.run != self.run or track.attempt != self.attempt:
+            self._begin_track(point, label)
+        elif track.run != self.run or track.attempt != self.attempt:
             self._follow(track, point, label)
         elif self._is_other_run:
             self._begin_run(point.line, track.step, _shown(label, 0))
@@ -153,22 +151,25 @@ class Placing:
 
     # One case each
 
-    def _label(self, point: Point) -> float | None:
-        label = point.step
-        if label is None:
-            self.remarks["unnumbered"] += 1
-            return None
-        if not 0 <= label <= wire.MAX_STEP or label != math.floor(label):  # NaN is not in any range
-            self.remarks["odd_steps"] += 1
-            return None
-        return label
+    def _note_odd(self, point: Point) -> None:
+        self.remarks["unnumbered" if point.step is None else "odd_steps"] += 1
+
+    def _begin_track(self, point: Point, label: float | None) -> None:
+        if self._is_other_run:
+            self._begin_run(point.line, 0, 0)
+        track = _Track(self._launch, self.run, self.attempt, digits=self._digits)
+        self._tracks[point.stream, point.rank] = track
+        self._advance(track, point, label, 0 if label is None else int(label))
 
     def _aside(self, point: Point) -> None:
         """Metrics alone, an evaluation say: of the step they name, without moving on."""
         if not point.metrics:
             return
         track = self._tracks.get((point.stream, point.rank)) or next(iter(self._tracks.values()), None)
-        label = self._label(point) if point.step is not None else None
+        label = point.step
+        if label is not None and (not 0 <= label <= wire.MAX_STEP or label % 1):
+            self._note_odd(point)
+            label = None
         if track is not None and track.open is not None and label in (None, track.label):
             track.open.point.metrics.update(point.metrics)
             track.open.was_given = False
@@ -282,9 +283,12 @@ class Placing:
         self._advance(track, point, label, track.step + 1 if label is None else int(label))
 
     def _advance(self, track: _Track, point: Point, label: float | None, step: int) -> None:
-        self._shut(track)
+        before = track.open
+        if before is not None and not before.was_given:
+            self._emit(before)
         threshold = self._on_place(self.run, point.stream)
-        step = min(step, wire.MAX_STEP)
+        if step > wire.MAX_STEP:
+            step = wire.MAX_STEP
         track.open = Row(self.run, track.attempt, point.stream, point.rank, step, point, threshold)
         track.step = step
         track.num_copies = 0

@@ -31,6 +31,10 @@ class Ranks:
             if row.rank != self._main.get(row.stream):
                 self._have_several.add(row.stream)
 
+    def is_alone(self, stream: str) -> bool:
+        """Whether the stream has been told by rank 0 only."""
+        return self._main.get(stream) == 0 and stream not in self._have_several
+
     def sorted_out(self, row: Row) -> list[Row]:
         """The rows to be kept by now, this one or such as waited."""
         main = self._main.setdefault(row.stream, row.rank)

@@ -158,7 +158,7 @@ def items_of(source: Source, options: Options) -> Iterator[Item]:
 
 def _items_of_lines(path: Path, log_format: LineFormat, options: Options) -> Iterator[Item]:
     with open_log(path) as file:
-        source = LineSource(file, _filter(log_format))
+        source = LineSource(file, _filter(log_format), _has_any(log_format.words))
         yield from log_format.read(source, options)
     for line, problem in source.problems:
         yield Unread(line, problem)
@@ -173,3 +173,8 @@ def _filter(log_format: LineFormat) -> Callable[[str], object] | None:
         return given
     also = log_format.also.search
     return lambda line: given(line) or also(line)
+
+
+def _has_any(words: tuple[str, ...]) -> Callable[[str], bool] | None:
+    """Whether a text has one of the words."""
+    return (lambda text: any(word in text for word in words)) if words else None

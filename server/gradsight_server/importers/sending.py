@@ -103,6 +103,7 @@ class Sending(Sink):
         self._config = config
         self._is_whole = is_whole
         self._gathered: dict[tuple[int, int, str], _Gathered] = {}
+        self._stream_names: dict[str, str] = {}
         self._started_at_s: dict[tuple[int, int], float | None] = {}
         self._last_time_s: dict[int, float] = {}
         self._metric_names: dict[int, set[str]] = {}
@@ -114,7 +115,10 @@ class Sending(Sink):
         self.on_sent: Callable[[], None] = lambda: None
 
     def row(self, row: Row) -> None:
-        key = (row.run, row.attempt, _text(row.stream, 256) or "main")
+        stream = self._stream_names.get(row.stream)
+        if stream is None:
+            stream = self._stream_names[row.stream] = _text(row.stream, 256) or "main"
+        key = (row.run, row.attempt, stream)
         gathered = self._gathered.get(key)
         if gathered is None:
             gathered = self._gathered[key] = _Gathered()

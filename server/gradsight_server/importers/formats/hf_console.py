@@ -129,10 +129,14 @@ def _fields(text: str) -> Iterable[tuple[str, object]]:
         return [(name, printed.strip("' ")) for name, printed in _FIELD.findall(text)]
 
 
+def _put_step(point: Point, step: float | None) -> None:
+    if point.step is None and step is not None and math.isfinite(step):
+        point.step = step
+
+
 def _put(point: Point, name: str, cell: object) -> None:
     if name == "global_step/max_steps":
-        step = number(str(cell).partition("/")[0])
-        point.step = step if point.step is None else point.step
+        _put_step(point, number(str(cell).partition("/")[0]))
         return
     column = "lr" if name == "train/lr-pg_0" else column_of(name)
     if column is None and "loss" not in name and "reward" not in name:
@@ -143,7 +147,7 @@ def _put(point: Point, name: str, cell: object) -> None:
     if column == "epoch":
         point.epoch = value
     elif column == "step":
-        point.step = value if point.step is None else point.step
+        _put_step(point, value)
     elif column is None or column in ("rank", "wall_time_s"):
         point.metrics[name] = value
     else:

@@ -5,8 +5,9 @@ fraction (`[100/5000]`, a progress bar's `100/5000`).
 """
 
 import re
-from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Point
@@ -17,15 +18,20 @@ from gradsight_server.importers.printed import Printed
 OF_CONFIGURATION = {"max_norm", "lr"}
 """Alone in a line they are no point."""
 
+MAX_PLANS = 1_000
+KEYS = ("step", "epoch", "rank", "wall_time_s")
+MISSING: Any = object()
+
 _VALUE = (
-    r"(?:[\w.]{0,24}(?:tensor|float\d*|array)\([^()]{1,80}\)"
-    r"|[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[KkMB%](?![A-Za-z]))?"
-    r"|[+-]?(?:nan|inf(?:inity)?|NaN|Inf(?:inity)?|True|False)(?![A-Za-z]))"
+    r"(?:[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[KkMB%](?![A-Za-z]))?"
+    r"|[+-]?(?:nan|inf(?:inity)?|NaN|Inf(?:inity)?|True|False)(?![A-Za-z])"
+    r"|(?:torch\.|np\.|numpy\.|jnp\.)?(?:tensor|float\d{0,2}|[Aa]rray)\([^()]{1,80}\))"
 )
 _GIVEN = re.compile(
-    r"(?:grad(?:ient)?s?[\w./-]{0,24}[ ]?norm|gnorm|total_norm|norm[_ ]grad|(?:loss|grad)[_ ]?scaler?)"
-    r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,4}[\"']?" + _VALUE,
-    re.IGNORECASE,
+    # Spelled out rather than IGNORECASE, which would keep the search from leaping to the first letters.
+    r"(?:(?:[Gg]rad(?:ient)?s?|GRAD)[\w./-]{0,24}[ ]?(?:[Nn]orm|NORM)|[Gg]norm|[Tt]otal_norm|[Nn]orm[_ ][Gg]rad"
+    r"|(?:[Ll]oss|[Gg]rad|LOSS)[_ ]?(?:[Ss]caler?|SCALE))"
+    r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,4}[\"']?" + _VALUE
 )
 _PAIR = re.compile(
     r"(?<![\w.])([A-Za-z_][\w./@%-]{0,60}(?: [\w./@%-]{1,40}){0,3}?)[\"']?\s{0,4}[:=|]\s{0,4}[\"']?(" + _VALUE + ")"
@@ -37,6 +43,7 @@ _STEP = re.compile(
 _FRACTION = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})(?![\d/.])")
 _EPOCH = re.compile(r"\bep(?:och)?\b\W{0,4}(\d{1,9}(?:\.\d+)?)", re.IGNORECASE)
 _RANK = re.compile(r"\[?\b(?:rank|RANK|Rank)[ _:=]?(\d{1,6})\b")
+_NUMBER = re.compile(r"(?<![\w.])(" + _VALUE + ")")
 _PRINTED = Printed()
 
 
@@ -48,17 +55,25 @@ def with_columns(options: Options) -> LineFormat:
     """The format for a log in which a person names the columns: lines that have one of them."""
     names = "|".join(re.escape(theirs) for _, theirs in options.columns)
     pattern = re.compile(rf"(?<![\w.])(?:{names})[\"']?\s{{0,4}}[:=|(]?\s{{0,4}}[\"']?" + _VALUE)
-    return replace(FORMAT, pattern=pattern, read=lambda lines, options: _read(lines, options, pattern.search))
+    return replace(FORMAT, pattern=pattern, words=(), read=lambda lines, options: _read(lines, options, pattern.search))
 
 
 def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> Iterator[Item]:
     own = {theirs: ours for ours, theirs in options.columns}
+    plans: dict[tuple[str, ...], _Plan | None] = {}
     first_epoch: float | None = None
     for at, line in lines:
-        if not is_given(line):
+        parts = _NUMBER.split(line)
+        skeleton = tuple(parts[::2])
+        plan = plans.get(skeleton, MISSING)
+        if plan is MISSING:
+            if len(plans) >= MAX_PLANS:
+                plans.clear()
+            plan = plans[skeleton] = _plan(line, own) if is_given(line) else None
+        if plan is None:
             yield from _PRINTED.read(at, line)
             continue
-        point = _point(at, line, own)
+        point = plan.point(at, parts[1::2])
         if not point.values.keys() - OF_CONFIGURATION:
             yield from _PRINTED.read(at, line)
             continue
@@ -69,14 +84,78 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
         yield point
 
 
-def pairs_of(line: str, own: Container[str] = ()) -> dict[str, str]:
+@dataclass(slots=True)
+class _Plan:
+    """Which numbers of a line are what: the same for all lines that differ in their numbers only."""
+
+    columns: list[tuple[int, str]]
+    """(place among the line's numbers, our column)"""
+    metrics: list[tuple[int, str]]
+    step: int | None = None
+    epoch: int | None = None
+    rank: int | None = None
+    wall_time_s: int | None = None
+    fixed_rank: int = 0
+    """Where it is part of a word: `rank3`."""
+
+    def point(self, at: int, numbers: list[str]) -> Point:
+        point = Point(at, None, rank=self.fixed_rank)
+        for place, column in self.columns:
+            if (value := number(numbers[place])) is not None:
+                point.values[column] = value
+        for place, name in self.metrics:
+            if (value := number(numbers[place])) is not None:
+                point.metrics[name] = value
+        if self.step is not None:
+            point.step = number(numbers[self.step])
+        if self.epoch is not None:
+            point.epoch = number(numbers[self.epoch])
+        if self.wall_time_s is not None:
+            point.wall_time_s = number(numbers[self.wall_time_s])
+        if self.rank is not None and 0 <= (rank := number(numbers[self.rank]) or 0) < 2**31:
+            point.rank = int(rank)
+        return point
+
+
+def _plan(line: str, own: Mapping[str, str]) -> _Plan:
+    place_of = {match.start(): i for i, match in enumerate(_NUMBER.finditer(line))}
+    pairs = {name: place_of[start] for name, (start, _) in _pairs(line, own).items() if start in place_of}
+    taken = set(own.values())
+    chosen_columns = chosen(pairs, only_sure=True).items()
+    columns = {theirs: ours for ours, theirs in chosen_columns if ours not in taken} | dict(own)
+    plan = _Plan([], [])
+    for name, place in pairs.items():
+        column = columns.get(name)
+        if column is None:
+            plan.metrics.append((place, name))
+        elif column in KEYS:
+            setattr(plan, column, place)
+        else:
+            plan.columns.append((place, column))
+    if plan.step is None and (step := _STEP.search(line)) is not None:
+        plan.step = place_of.get(step.start(1))
+    if plan.epoch is None and (epoch := _EPOCH.search(line)) is not None:
+        plan.epoch = place_of.get(epoch.start(1))
+    if plan.rank is None and (rank := _RANK.search(line)) is not None:
+        plan.rank = place_of.get(rank.start(1))
+        if plan.rank is None:
+            plan.fixed_rank = int(rank[1])
+    return plan
+
+
+def pairs_of(line: str) -> dict[str, str]:
     """{name: value} as they stand in a line; of several of one name the first."""
-    found: dict[str, str] = {}
+    return {name: value for name, (_, value) in _pairs(line, ()).items()}
+
+
+def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
+    """{name: (where its value begins, the value)}"""
+    found: dict[str, tuple[int, str]] = {}
     for match in _PAIR.finditer(line):
-        found.setdefault(_known_part(match[1]), match[2])
+        found.setdefault(_known_part(match[1]), (match.start(2), match[2]))
     for match in _BARE.finditer(line):
         if column_of(match[1]) is not None or match[1] in own:
-            found.setdefault(match[1], match[2])
+            found.setdefault(match[1], (match.start(2), match[2]))
     return found
 
 
@@ -92,36 +171,6 @@ def _known_part(name: str) -> str:
         if column is not None and (column != "grad_norm_before_clip" or not words_of(before) or before[-1].isdigit()):
             return last
     return name
-
-
-def _point(at: int, line: str, own: dict[str, str]) -> Point:
-    point = Point(at, None)
-    pairs = pairs_of(line, own)
-    columns = {theirs: ours for ours, theirs in chosen(pairs, only_sure=True).items() if ours not in own.values()} | own
-    for name, text in pairs.items():
-        value = number(text)
-        if value is None:
-            continue
-        match columns.get(name):
-            case "step":
-                point.step = value
-            case "epoch":
-                point.epoch = value
-            case "rank":
-                point.rank = int(value) if 0 <= value < 2**31 else 0
-            case "wall_time_s":
-                point.wall_time_s = value
-            case None:
-                point.metrics[name] = value
-            case column:
-                point.values[column] = value
-    if point.step is None and (step := _STEP.search(line)) is not None:
-        point.step = number(step[1].rstrip(","))
-    if point.epoch is None and (epoch := _EPOCH.search(line)) is not None:
-        point.epoch = number(epoch[1])
-    if not point.rank and (rank := _RANK.search(line)) is not None:
-        point.rank = int(rank[1])
-    return point
 
 
 def _counted(line: str, epoch: float | None, first_epoch: float | None) -> float | None:
@@ -144,5 +193,6 @@ FORMAT = LineFormat(
     pattern=_GIVEN,
     read=read,
     weight=0.2,
-    also=re.compile(r"clip|max_(?:grad_|gradient_)?norm|\b(?:fp16|bf16)\b", re.IGNORECASE),
+    only_matching=False,  # what a line has in it is looked at once for all lines of its kind
+    words=("norm", "cale", "lip", "NORM", "CALE", "LIP", "Norm", "f16", "fp16"),
 )
