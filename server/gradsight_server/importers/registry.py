@@ -14,15 +14,18 @@ from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.opening import is_packed, open_bytes, read_head, read_up_to
 
 HEAD_BYTES = 2**18
-WINDOW_BYTES = 2**17
-NUM_WINDOWS = 32
+WINDOW_BYTES = 2**16
+NUM_WINDOWS = 24
 """How many more places of a large file are looked at where its head, middle and end have nothing."""
-MAX_PACKED_BYTES = 2**25
+MAX_PACKED_BYTES = 2**23
 """A packed file cannot be looked into anywhere; so much of it is read through instead."""
 
 GENERIC = ("jsonl", "csv_table")
 """Tables by their look, whichever tool wrote them: after the formats that name their tool."""
 LAST = "key_value"
+"""Takes any line with a norm or a scale, of configuration too…"""
+LAST_SHARE = 0.1
+"""…so that it wins only where others find hardly a line of theirs: at its weight of 0.2, one in fifty."""
 SURE_WEIGHT = 0.5
 """A line format of less weight does not take a table from the generic formats."""
 
@@ -67,16 +70,16 @@ def recognise(path: Path) -> Format | None:
     if path.is_dir():
         return None
     table = next((one for one in of_files if one.name in GENERIC and one.recognise(path, head)), None)
-    by_lines = [one for one in known.values() if isinstance(one, LineFormat) and one.name != LAST]
+    by_lines = [one for one in known.values() if isinstance(one, LineFormat)]
     for sample in _samples(path, head):
-        best = max(by_lines, key=lambda one: _score(one, sample), default=None)
-        if best is not None and _score(best, sample) > 0 and (table is None or best.weight >= SURE_WEIGHT):
+        scores = {one.name: _score(one, sample) for one in by_lines}
+        if LAST in scores:
+            scores[LAST] *= LAST_SHARE
+        best = max(by_lines, key=lambda one: scores[one.name], default=None)
+        if best is not None and scores[best.name] > 0 and (table is None or best.weight >= SURE_WEIGHT):
             return best
         if table is not None:
             return table
-        fallback = known.get(LAST)
-        if isinstance(fallback, LineFormat) and _score(fallback, sample) > 0:
-            return fallback
     return None
 
 

@@ -72,3 +72,14 @@ def test_a_format_may_be_forced(tmp_path: Path) -> None:
     path = write(tmp_path, '{"step": 1, "grad_norm": 2.0}\n{"step": 2, "grad_norm": 3.0}\n')
     (log,) = read_logs(path, format_name="key_value")
     assert (log.format_name, steps(log.parts[0])) == ("key_value", [1, 2])
+
+
+def test_one_line_that_looks_like_another_tools_does_not_win_a_log(tmp_path: Path) -> None:
+    own = "".join(f"step {i}: grad_norm={i}.5\n" for i in range(100))
+    stray = "s:3 trl:3.1 lr:0.1 norm:2.5\n"  # as llm.c writes
+    found = recognise(write(tmp_path, own + stray))
+    assert found is not None
+    assert found.name == LAST
+    found = recognise(write(tmp_path, stray * 20 + own))
+    assert found is not None
+    assert found.name == "llmc"
