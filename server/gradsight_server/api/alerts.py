@@ -22,6 +22,7 @@ from gradsight_server.api.answers import Json
 from gradsight_server.api.body import read_record
 from gradsight_server.api.openapi import body_of
 from gradsight_server.api.services import DatabaseHere, RunId
+from gradsight_server.store import rule_changes
 from gradsight_server.store.database import Database
 from gradsight_server.store.runs import normal_run_id
 
@@ -109,7 +110,7 @@ def get_rules(database: DatabaseHere, project: Word = None, run: RunHere = None)
     """The rules in force for a run, for a project, or everywhere, and what that scope itself changes."""
     run_id = None if run is None else normal_run_id(run)
     with database.reading() as conn:
-        return Json(store.rules_of(conn, project=project, run_id=run_id))
+        return Json(rule_changes.rules_of(conn, project=project, run_id=run_id))
 
 
 @router.put("/alert-rules", responses={200: {"model": AlertRules}}, openapi_extra=body_of(AlertRulesPut))
@@ -123,7 +124,7 @@ async def put_rules(request: Request, database: DatabaseHere, project: Word = No
     run_id, now_s = None if run is None else normal_run_id(run), time.time()
     changes = [(rule.kind, rule.change) for rule in given.rules]
     await asyncio.wrap_future(
-        database.write(lambda conn: store.put_rules(conn, changes, project=project, run_id=run_id, now_s=now_s))
+        database.write(lambda conn: rule_changes.put_rules(conn, changes, project=project, run_id=run_id, now_s=now_s))
     )
     return Json(await asyncio.to_thread(_rules, database, project, run_id))
 
@@ -139,7 +140,7 @@ async def preview_rule(request: Request, database: DatabaseHere, project: Word =
 
     def look() -> dict[str, Any]:
         with database.reading() as conn:
-            return store.preview(
+            return rule_changes.preview(
                 conn,
                 given.rule.kind,
                 given.rule.change,
@@ -177,4 +178,4 @@ def _alert(database: Database, run_id: str, alert_id: int) -> dict[str, Any]:
 
 def _rules(database: Database, project: str | None, run_id: str | None) -> dict[str, Any]:
     with database.reading() as conn:
-        return store.rules_of(conn, project=project, run_id=run_id)
+        return rule_changes.rules_of(conn, project=project, run_id=run_id)
