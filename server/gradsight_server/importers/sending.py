@@ -103,6 +103,7 @@ class Sending(Sink):
         self._config = config
         self._is_whole = is_whole
         self._gathered: dict[tuple[int, int, str], _Gathered] = {}
+        self._newest = (0, 0)
         self._stream_names: dict[str, str] = {}
         self._started_at_s: dict[tuple[int, int], float | None] = {}
         self._last_time_s: dict[int, float] = {}
@@ -121,6 +122,9 @@ class Sending(Sink):
         key = (row.run, row.attempt, stream)
         gathered = self._gathered.get(key)
         if gathered is None:
+            if (row.run, row.attempt) > self._newest:
+                self._newest = row.run, row.attempt
+                self.flush()  # nothing more is to be expected of the attempts before
             gathered = self._gathered[key] = _Gathered()
         point = row.point
         if point.metrics:
