@@ -114,6 +114,8 @@ class Placing:
             return
         self._has_points_in_launch = True
         track = self._tracks.get((point.stream, point.rank))
+        if point.epoch is not None and not math.isfinite(point.epoch):
+            point.epoch = None
         label = point.step
         if label is None or not 0 <= label <= wire.MAX_STEP or label % 1:  # NaN is in no range
             self._note_odd(point)

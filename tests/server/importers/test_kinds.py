@@ -128,6 +128,12 @@ def test_steps_counted_in_each_epoch_are_counted_through() -> None:
     assert "counted anew in each epoch" in notes
 
 
+def test_an_epoch_that_is_no_number_says_nothing() -> None:
+    items = [Point(i, step, {"grad_norm_before_clip": 1.0}, epoch=math.nan) for i, step in enumerate([50, 60, 30, 40])]
+    part, _ = one(items)
+    assert (steps(part), part.num_attempts) == ([50, 60, 30, 40], 2)
+
+
 def test_a_log_of_ever_new_attempts_stays_bounded() -> None:
     found, notes = assembled(points([step for i in range(3 * MAX_TURNS) for step in (100 + i % 7, 90 - i % 5)]))
     assert sum(len(part.steps.step) for part in found) == 6 * MAX_TURNS

@@ -23,7 +23,7 @@ KEYS = ("step", "epoch", "rank", "wall_time_s")
 MISSING: Any = object()
 
 _VALUE = (
-    r"(?:[+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[KkMB%](?![A-Za-z]))?"
+    r"(?:[+-]?(?:\d{1,3}(?:,\d{3}){1,8}(?:\.\d{1,40})?|\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?(?:[KkMB%](?![A-Za-z]))?"
     r"|[+-]?(?:nan|inf(?:inity)?|NaN|Inf(?:inity)?|True|False)(?![A-Za-z])"
     r"|(?:torch\.|np\.|numpy\.|jnp\.)?(?:tensor|float\d{0,2}|[Aa]rray)\([^()]{1,80}\))"
 )
@@ -33,9 +33,10 @@ _GIVEN = re.compile(
     r"|(?:[Ll]oss|[Gg]rad|LOSS)[_ ]?(?:[Ss]caler?|SCALE))"
     r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,4}[\"']?" + _VALUE
 )
-_PAIR = re.compile(
-    r"(?<![\w.])([A-Za-z_][\w./@%-]{0,60}(?: [\w./@%-]{1,40}){0,3}?)[\"']?\s{0,4}[:=|]\s{0,4}[\"']?(" + _VALUE + ")"
-)
+_GIVES = re.compile(r"[\"']?\s{0,4}[:=|]\s{0,4}[\"']?(" + _VALUE + ")")
+"""What stands behind a name; the name is looked for backwards from there, which takes no time to speak of."""
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w./@%-]*(?: [\w./@%-]+){0,3}\Z")
+MAX_NAME = 100
 _BARE = re.compile(r"(?<![\w.])([A-Za-z_][\w./-]{0,60}) {1,4}(" + _VALUE + r")(?![\w.])")
 _STEP = re.compile(
     r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|update)s?\b\s{0,4}[#:=\[(]{0,2}\s{0,4}(\d[\d,]{0,15})", re.IGNORECASE
@@ -151,8 +152,12 @@ def pairs_of(line: str) -> dict[str, str]:
 def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
     """{name: (where its value begins, the value)}"""
     found: dict[str, tuple[int, str]] = {}
-    for match in _PAIR.finditer(line):
-        found.setdefault(_known_part(match[1]), (match.start(2), match[2]))
+    end = 0
+    for match in _GIVES.finditer(line):
+        name = _NAME.search(line[max(end, match.start() - MAX_NAME) : match.start()])
+        end = match.end()
+        if name is not None:
+            found.setdefault(_known_part(name[0]), (match.start(1), match[1]))
     for match in _BARE.finditer(line):
         if column_of(match[1]) is not None or match[1] in own:
             found.setdefault(match[1], (match.start(2), match[2]))
