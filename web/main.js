@@ -1,19 +1,11 @@
 /** The start: registers the elements and shows the page that the address names. */
 
 import { registerAlertBell } from "./components/alert-bell.js";
-import { registerAlertRow } from "./components/alert-row.js";
-import { registerAlertRule } from "./components/alert-rule.js";
-import { registerAlertRules } from "./components/alert-rules.js";
-import { registerAlertsPage } from "./components/alerts-page.js";
 import { registerChartMenu } from "./components/chart-menu.js";
 import { registerChartOverlay } from "./components/chart-overlay.js";
 import { registerChartRow } from "./components/chart-row.js";
 import { registerChartStack } from "./components/chart-stack.js";
 import { registerCodeSnippet } from "./components/code-snippet.js";
-import { registerCompareChart } from "./components/compare-chart.js";
-import { registerComparePage } from "./components/compare-page.js";
-import { registerCompareRuns } from "./components/compare-runs.js";
-import { registerCompareSettings } from "./components/compare-settings.js";
 import { registerConnectionStatus } from "./components/connection-status.js";
 import { registerControlOffer } from "./components/control-offer.js";
 import { registerDeleteDialog } from "./components/delete-dialog.js";
@@ -24,15 +16,12 @@ import { registerFindingRow } from "./components/finding-row.js";
 import { registerFindingWhy } from "./components/finding-why.js";
 import { registerFirstRun } from "./components/first-run.js";
 import { registerHelpDialog } from "./components/help-dialog.js";
-import { registerLanguagePicker } from "./components/language-picker.js";
 import { registerLayerPicker } from "./components/layer-picker.js";
 import { registerLogDialog } from "./components/log-dialog.js";
 import { registerLogDrop } from "./components/log-drop.js";
 import { registerLogPart } from "./components/log-part.js";
 import { registerMarkLegend } from "./components/mark-legend.js";
 import { registerNormHistogram } from "./components/norm-histogram.js";
-import { registerNotificationTargets } from "./components/notification-targets.js";
-import { registerNotifySwitch } from "./components/notify-switch.js";
 import { registerRangePicker } from "./components/range-picker.js";
 import { registerRunFacts } from "./components/run-facts.js";
 import { registerRunFilters } from "./components/run-filters.js";
@@ -46,14 +35,11 @@ import { registerRunState } from "./components/run-state.js";
 import { registerRunTable } from "./components/run-table.js";
 import { registerRunTimeline } from "./components/run-timeline.js";
 import { registerRunVerdicts } from "./components/run-verdicts.js";
-import { registerServerState } from "./components/server-state.js";
-import { registerSettingsPage } from "./components/settings-page.js";
 import { registerSparkLine } from "./components/spark-line.js";
 import { registerStepAxis } from "./components/step-axis.js";
 import { registerStepPanel } from "./components/step-panel.js";
 import { registerTableDialog } from "./components/table-dialog.js";
 import { registerTagsDialog } from "./components/tags-dialog.js";
-import { registerThemePicker } from "./components/theme-picker.js";
 import { registerThresholdLine } from "./components/threshold-line.js";
 import { registerTimeAgo } from "./components/time-ago.js";
 import { registerToastStack } from "./components/toast-stack.js";
@@ -105,21 +91,7 @@ registerWhatIfPanel();
 registerRunTimeline();
 registerChartStack();
 registerRunList();
-registerCompareChart();
-registerCompareRuns();
-registerCompareSettings();
-registerComparePage();
-registerThemePicker();
-registerLanguagePicker();
-registerServerState();
-registerSettingsPage();
 registerAlertBell();
-registerNotifySwitch();
-registerAlertRow();
-registerAlertsPage();
-registerAlertRule();
-registerAlertRules();
-registerNotificationTargets();
 registerLogPart();
 registerLogDrop();
 registerLogDialog();
@@ -135,10 +107,29 @@ if (skip) skip.textContent = t("nav.skip");
 const content = /** @type {HTMLElement} */ (document.getElementById("content"));
 const bar = document.querySelector("top-bar");
 
-start((route) => {
+/** The page that was asked for last: one that comes late is not shown. @type {import("./lib/router.js").Route | null} */
+let asked = null;
+
+start(async (route) => {
+  asked = route;
   if (bar) bar.page = route.page === "run" ? "runs" : route.page;
-  content.replaceChildren(pageOf(route));
+  try {
+    await fetchParts(route);
+    if (route !== asked) return;
+    const isFirst = !content.firstChild;
+    content.replaceChildren(pageOf(route));
+    if (!isFirst) content.focus({ preventScroll: true }); // who does not see the page change hears of it
+  } catch (error) {
+    if (route === asked) content.replaceChildren(h("div", { class: "notice problem" }, h("h1", {}, t("page.failed")), h("p", {}, String(error)), h("a", { href: location.href, target: "_self" }, t("retry"))));
+  }
 });
+
+/** The pages that few look at come when somebody does. @param {import("./lib/router.js").Route} route */
+async function fetchParts({ page }) {
+  if (page !== "compare" && page !== "alerts" && page !== "settings") return;
+  const { register } = await import(`./pages/${page}.js`);
+  if (!customElements.get(`${page}-page`)) register();
+}
 
 /** @param {import("./lib/router.js").Route} route */
 function pageOf(route) {

@@ -113,10 +113,15 @@ def test_a_long_list_makes_only_the_rows_in_sight_and_reads_on_by_itself(page: P
     assert rows.count() < 50
     expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", "121")
     last = page.locator("run-row .name", has_text="run-119")
-    wait_until(lambda: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)") or last.is_visible())
+
+    def at_the_end() -> bool:
+        page.evaluate("void scrollTo(0, document.documentElement.scrollHeight)")
+        return True
+
+    wait_until(lambda: at_the_end() and last.is_visible())
     assert rows.count() < 50
     expect(page.locator("connection-status")).to_have_text("Live")
-    wait_until(lambda: page.evaluate("scrollTo(0, document.documentElement.scrollHeight)") or last.is_visible())
+    wait_until(lambda: at_the_end() and last.is_visible())
     expect(rows.last).to_have_attribute("aria-rowindex", "121")
     page.reload()
     expect(rows.first).to_be_visible()
@@ -133,18 +138,18 @@ def test_filters_narrow_the_list_and_stay_in_the_address(page: Page, served: Ser
     page.goto(served.url)
     names = page.locator("run-row .name")
     expect(names).to_have_count(3)
-    page.get_by_label("Project").select_option(label="lm (2)")
+    page.get_by_label("Project", exact=True).select_option(label="lm (2)")
     expect(names).to_have_count(2)
-    page.get_by_label("State").select_option(label="Finished")
+    page.get_by_label("State", exact=True).select_option(label="Finished")
     expect(names).to_have_text(["gamma"])
     assert "project=lm" in page.url
     assert "status=finished" in page.url
     page.reload()
     expect(names).to_have_text(["gamma"])
-    page.get_by_label("State").select_option(label="Any state")
-    page.get_by_label("Tag").select_option(label="prod (2)")
+    page.get_by_label("State", exact=True).select_option(label="Any state")
+    page.get_by_label("Tag", exact=True).select_option(label="prod (2)")
     expect(names).to_have_text(["alpha"])
-    page.get_by_label("Project").select_option(label="All projects")
+    page.get_by_label("Project", exact=True).select_option(label="All projects")
     expect(names).to_have_count(2)
 
 
@@ -168,11 +173,11 @@ def test_selected_runs_are_archived_and_taken_out_again(page: Page, served: Serv
     page.get_by_role("button", name="Archive", exact=True).click()
     expect(page.locator("run-row .name")).to_have_text(["three"])
     expect(page.locator(".toast")).to_contain_text("2\u00a0runs archived")
-    page.get_by_label("State").select_option(label="Archived")
+    page.get_by_label("State", exact=True).select_option(label="Archived")
     expect(page.locator("run-row .name")).to_have_text(["one", "two"])
     page.get_by_label("Select all runs shown").check()
     page.get_by_role("button", name="Take out of the archive").click()
-    page.get_by_label("State").select_option(label="Any state")
+    page.get_by_label("State", exact=True).select_option(label="Any state")
     expect(page.locator("run-row")).to_have_count(3)
 
 

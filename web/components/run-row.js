@@ -11,6 +11,8 @@ import { badgeOf, VERDICTS, worstBeside } from "../lib/verdicts.js";
 const TAGS_SHOWN = 3;
 
 export class RunRow extends HTMLElement {
+  /** @type {ListedRun | null} a run that has changed is another object */
+  #shown = null;
   #pick = h("input", { type: "checkbox" });
   #project = h("span", { class: "project" });
   #name = h("span", { class: "name" });
@@ -56,6 +58,8 @@ export class RunRow extends HTMLElement {
   }
 
   set run(/** @type {ListedRun} */ run) {
+    if (run === this.#shown) return;
+    this.#shown = run;
     this.dataset.run = run.id;
     this.#pick.setAttribute("aria-label", t("runs.pick", { name: run.name }));
     this.#link.href = runPath(run.id);
@@ -76,6 +80,7 @@ export class RunRow extends HTMLElement {
 
   set alerts(/** @type {{count: number, isCritical: boolean}} */ { count, isCritical }) {
     this.#alerts.hidden = !count;
+    if (!count) return;
     setText(this.#alerts, integer(count));
     this.#alerts.classList.toggle("is-critical", isCritical);
     this.#alerts.title = t("alerts.open", { count: integer(count) });
@@ -83,6 +88,7 @@ export class RunRow extends HTMLElement {
   }
 
   set selected(/** @type {boolean} */ selected) {
+    if (this.getAttribute("aria-selected") === String(selected) && this.#pick.checked === selected) return;
     this.#pick.checked = selected;
     this.setAttribute("aria-selected", String(selected));
   }

@@ -11,8 +11,9 @@ import { t } from "../lib/texts.js";
 const COLUMNS = /** @type {const} */ (["state", "run", "clipping", "loss_scaling", "nonfinite", "spark", "step", "rate", "norm", "loss", "alerts", "seen"]);
 /** What a click on a heading sorts by. @type {Partial<Record<typeof COLUMNS[number], import("../lib/run-order.js").RunOrder>>} */
 const ORDER_OF = { run: "name", clipping: "severity", seen: "-last_seen_s" };
-/** Rows made above and below those in sight, so that scrolling meets no blank. */
-const SPARE = 8;
+/** Rows made above and below those in sight, so that scrolling meets no blank; so few left of them make new ones. */
+const SPARE = 10;
+const FEWEST_SPARE = 2;
 const NEAR_THE_END = 30;
 
 export class RunTable extends HTMLElement {
@@ -26,6 +27,8 @@ export class RunTable extends HTMLElement {
   #picked = new Set();
   #height = 0;
   #frame = 0;
+  /** The rows that are made: from, and up to. @type {[number, number]} */
+  #range = [0, 0];
 
   connectedCallback() {
     this.#life = new AbortController();
@@ -35,7 +38,7 @@ export class RunTable extends HTMLElement {
     this.#headings.replaceChildren(h("span", { role: "columnheader", class: "cell pick" }, h("label", {}, this.#all)), ...COLUMNS.map((name) => this.#heading(name)));
     this.replaceChildren(h("div", { role: "rowgroup" }, this.#headings), this.#rows);
     this.#all.addEventListener("change", () => this.#tell("pickall", this.#all.checked), { signal });
-    openAlerts.watch(() => this.#later(), signal);
+    openAlerts.watch(() => this.#draw(), signal);
     addEventListener("scroll", () => this.#later(), { signal, passive: true });
     addEventListener("resize", () => this.#measureAgain(), { signal });
   }
@@ -106,17 +109,31 @@ export class RunTable extends HTMLElement {
   #later() {
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0;
-      this.#draw();
+      if (!this.#height || !this.#coversSight()) this.#draw();
     });
+  }
+
+  /** Which rows can be seen, in numbers that may lie outside the list. @param {number} spare more above and below */
+  #inSight(spare) {
+    const top = this.#top;
+    return [Math.floor(-top / this.#height) - spare, Math.ceil((innerHeight - top) / this.#height) + spare];
+  }
+
+  #coversSight() {
+    const [first, end] = this.#inSight(FEWEST_SPARE);
+    return Math.max(0, first) >= this.#range[0] && Math.min(this.#runs.length, end) <= this.#range[1];
   }
 
   /** Rows stay with their runs as they move, so that focus and selected text survive a live change. */
   #draw() {
-    if (!this.isConnected) return;
+    if (!this.isConnected || this.hidden) return;
     this.#height ||= this.#measured();
-    const first = Math.max(0, Math.floor(-this.#top / this.#height) - SPARE);
-    const end = Math.min(this.#runs.length, Math.ceil((innerHeight - this.#top) / this.#height) + SPARE);
-    const shown = this.#runs.slice(first, Math.max(first, end));
+    if (!this.#height) return;
+    const [from, to] = this.#inSight(SPARE);
+    const first = Math.max(0, Math.min(from, this.#runs.length));
+    const end = Math.min(this.#runs.length, Math.max(first, to));
+    this.#range = [first, end];
+    const shown = this.#runs.slice(first, end);
     const rows = this.#made();
     const spare = [...rows].filter(([id]) => !shown.some((run) => run.id === id)).map(([, row]) => row);
     shown.forEach((run, i) => {
@@ -138,7 +155,7 @@ export class RunTable extends HTMLElement {
     const probe = made ?? this.#rows.appendChild(h("run-row"));
     const { height } = probe.getBoundingClientRect();
     if (!made) probe.remove();
-    return height || 44;
+    return height;
   }
 
   /** @param {typeof COLUMNS[number]} name */

@@ -30,8 +30,13 @@ export class OpenAlerts extends EventTarget {
 
   /** How many of a run are open, and how grave the worst is. @param {string} runId */
   of(runId) {
-    const found = [...this.#alerts.values()].filter(({ run_id }) => run_id === runId);
-    return { count: found.length, isCritical: found.some(({ severity }) => severity === "critical") };
+    let [count, isCritical] = [0, false];
+    for (const { run_id, severity } of this.#alerts.values()) {
+      if (run_id !== runId) continue;
+      count++;
+      isCritical ||= severity === "critical";
+    }
+    return { count, isCritical };
   }
 
   async read() {

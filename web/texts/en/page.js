@@ -23,6 +23,7 @@ export default {
   "state.finished.why": "The training said it is done",
   "state.failed.why": "The training said it failed",
 
+  "page.failed": "This part of the page could not be loaded.",
   "error.no.answer": "The server does not answer.",
   "error.status": "The server answered {status}.",
 

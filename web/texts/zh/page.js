@@ -23,6 +23,7 @@ export default {
   "state.finished.why": "训练报告已完成",
   "state.failed.why": "训练报告已失败",
 
+  "page.failed": "无法加载页面的这一部分。",
   "error.no.answer": "服务器没有响应。",
   "error.status": "服务器返回 {status}。",
 
