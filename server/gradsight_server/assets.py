@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import mimetypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,6 +94,11 @@ class Assets:
             if signature != self._signature:
                 self._files, self._signature, self._hash, self._kept = files, signature, _digest(files), {}
             return self._hash
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """By name, as they were when they were last hashed."""
+        return self._files
 
     def get(self, hashed: str, name: str) -> Asset | None:
         """The file of that name, compressed the first time somebody asks; None where there is none (any more)."""

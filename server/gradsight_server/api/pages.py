@@ -5,11 +5,13 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from gradsight_server.assets import Asset, Assets, find_package_file, find_web, media_type
+from gradsight_server.modules import imported
 
 router = APIRouter(include_in_schema=False)
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 PLOTLY = "plotly.min.js"
+MAIN = "main.js"
 
 
 class PageFiles:
@@ -20,6 +22,7 @@ class PageFiles:
         # Found, not imported: importing plotly takes memory and time only to hand out one file.
         self.plotly = Assets.of_files({PLOTLY: find_package_file("plotly", "package_data", PLOTLY)})
         self.docs = docs
+        self._preloads = ("", "")
 
     def find(self, hashed: str, name: str) -> Asset | None:
         for assets in (self.plotly, self.docs, self.web):
@@ -35,7 +38,18 @@ class PageFiles:
         """The page with the addresses of its files filled in."""
         page = (find_web() / "index.html").read_text(encoding="utf-8")
         plotly = f"/static/{self.plotly.hash()}/{PLOTLY}"
-        return page.replace("__STATIC__", f"/static/{self.web.hash()}").replace("__PLOTLY__", plotly)
+        hashed = self.web.hash()
+        page = page.replace("  <!-- modules -->\n", self._module_links(hashed))
+        return page.replace("__STATIC__", f"/static/{hashed}").replace("__PLOTLY__", plotly)
+
+    def _module_links(self, hashed: str) -> str:
+        """All modules of the page at once; made anew when a file of the page has changed."""
+        known, links = self._preloads
+        if known != hashed:
+            names = imported(self.web.files, MAIN)
+            links = "".join(f'  <link rel="modulepreload" href="__STATIC__/{name}">\n' for name in names)
+            self._preloads = (hashed, links)
+        return links
 
 
 @router.api_route("/", methods=["GET", "HEAD"])

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,16 @@ def test_the_page_names_hashed_files_that_are_there(server: Running) -> None:
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert answer.headers["content-type"].split(";")[0] in ("text/javascript", "text/css", "image/svg+xml")
+
+
+def test_the_page_names_every_module_at_once(server: Running) -> None:
+    page = server.client.get("/").text
+    named = re.findall(r'<link rel="modulepreload" href="(/static/[^"]+)">', page)
+    assert len(named) == len(set(named))
+    assert {posixpath.basename(name) for name in named} >= {"main.js", "run-page.js", "charts.js", "en.js"}
+    for name in named:
+        for address in re.findall(r"""^import\b[^"']*["'](\.[^"']+)["']""", server.client.get(name).text, re.MULTILINE):
+            assert posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) in named
 
 
 @pytest.mark.parametrize("path", ["/", f"/runs/{RUN}", "/api/v1/runs", "/login"])
