@@ -33,7 +33,7 @@ def test_a_chart_appears_once_its_column_does(page: Page, served: Served) -> Non
     run = served.put(name="late scale")
     run.send([0, 1], loss_scale=None)
     page.goto(run.url)
-    expect(page.locator("chart-row[data-figure=loss_scale]")).to_contain_text("No loss scaling in this run")
+    expect(page.locator("chart-row[data-figure=loss_scale]")).to_contain_text("No loss scale recorded in this range")
     run.send([2, 3])
     wait_for_charts(page)
 

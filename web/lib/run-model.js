@@ -58,6 +58,7 @@ export class RunModel extends EventTarget {
   #troubleTimer = 0;
   #readAt_ms = 0;
   #metricsAt_ms = 0;
+  #metricsTimer = 0;
 
   /**
    * @param {string} runId
@@ -79,6 +80,7 @@ export class RunModel extends EventTarget {
       this.#reading.abort();
       clearTimeout(this.#timer);
       clearTimeout(this.#troubleTimer);
+      clearTimeout(this.#metricsTimer);
     });
     everySecond(() => this.#askIfQuiet(), signal);
     await this.retry();
@@ -257,6 +259,17 @@ export class RunModel extends EventTarget {
     this.#say("figures");
   }
 
+  /** Now and then, however often the run changes. */
+  #readMetricsAgain() {
+    if (this.#metricsTimer) return;
+    const wait_ms = Math.max(0, this.#metricsAt_ms + METRICS_AGAIN_MS - Date.now());
+    this.#metricsTimer = window.setTimeout(() => {
+      this.#metricsTimer = 0;
+      this.#metricsAt_ms = Date.now();
+      this.#readSoon(["metrics"]);
+    }, wait_ms);
+  }
+
   #readAfterTrouble() {
     clearTimeout(this.#troubleTimer);
     this.#troubleTimer = window.setTimeout(() => this.#readSoon([...this.figureProblems.keys()]), TROUBLE_MS);
@@ -278,7 +291,7 @@ export class RunModel extends EventTarget {
     if (message.event === "tick") this.#heardTick(message.position, message.payload);
     if (message.event === "run") {
       this.#heardSummary(message.position, message.payload);
-      this.#readSoon(["metrics"]);
+      this.#readMetricsAgain();
     }
     if (message.event === "alert") this.dispatchEvent(new CustomEvent("alert", { detail: message.payload }));
     if (message.event === "stale") this.#heardStale();
@@ -324,10 +337,7 @@ export class RunModel extends EventTarget {
     if (!this.view.follow && this.view.last === null) return;
     if (this.#numReads) this.#pending.push({ position, tick });
     for (const figure of this.figures.values()) this.#extend(figure, position, tick);
-    if (Date.now() - this.#metricsAt_ms > METRICS_AGAIN_MS) {
-      this.#metricsAt_ms = Date.now();
-      this.#readSoon(["metrics"]);
-    }
+    this.#readMetricsAgain();
     this.dispatchEvent(new CustomEvent("tick", { detail: { position, tick } }));
     this.#say("figures");
   }
