@@ -10,7 +10,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET as UNSET
@@ -46,7 +46,7 @@ TEXT_COLUMNS = ("skip_reason", "first_nonfinite_layer", "nonfinite_kind")
 COLUMNS = (*FLOAT_COLUMNS, "skipped", *INTEGER_COLUMNS, *TEXT_COLUMNS)
 """Every scalar column of a step, beside its key (step, rank) and `wall_time_s`."""
 
-ALERT_KINDS = (
+AlertKind = Literal[
     "dead_run",
     "nonfinite_burst",
     "loss_nonfinite",
@@ -58,7 +58,9 @@ ALERT_KINDS = (
     "over_clipping",
     "silent_run",
     "telemetry_loss",
-)
+]
+ALERT_KINDS: tuple[AlertKind, ...] = get_args(AlertKind)
+"""In this order: where several begin at one step, an earlier one may explain a later one."""
 SKIP_REASONS = ("overflow", "nonfinite", "no_gradient", "user")
 CONTENT_TYPE_MSGPACK = "application/msgpack"
 CONTENT_TYPE_JSON = "application/json"

@@ -1,6 +1,5 @@
 """`gradsight demo`: serves, starts the three trainings as processes of their own, and shows how far they are."""
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -12,7 +11,6 @@ import threading
 import time
 import uuid
 import webbrowser
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +21,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from gradsight_server.app import create_app
 from gradsight_server.errors import SettingsError
 from gradsight_server.serve import open_or_explain
-from gradsight_server.serving import Server, bind, local_url
+from gradsight_server.serving import bind, serving
 from gradsight_server.settings import Settings, load_settings
-from gradsight_server.store.database import Database
 
 NAMES = ("healthy", "too-tight-threshold", "fp16-lr-goes-wrong")
 DEFAULT_STEPS = 2000
-START_WITHIN_S = 60.0
 
 
 def run_demo(*, num_steps: int, db: str, headless: bool) -> int:
@@ -42,9 +38,11 @@ def run_demo(*, num_steps: int, db: str, headless: bool) -> int:
     settings = load_settings(db=db, host="127.0.0.1")
     database = open_or_explain(settings)
     bound = _free_port(settings.port)
-    server = local_url(bound)
     run_ids = {name: uuid.uuid4().hex for name in NAMES}
-    with _serving(settings, database, bound), tempfile.TemporaryDirectory(prefix="gradsight-demo-") as scratch:
+    with (
+        serving(create_app(settings, database), bound) as server,
+        tempfile.TemporaryDirectory(prefix="gradsight-demo-") as scratch,
+    ):
         console.print(f"Gradsight is at {server}  (Ctrl-C ends the demo)", highlight=False)
         if not headless and _has_display():
             webbrowser.open(server)
@@ -76,24 +74,6 @@ def _free_port(wanted: int) -> socket.socket:
         return bind("127.0.0.1", wanted)
     except SettingsError:
         return bind("127.0.0.1", 0)
-
-
-@contextlib.contextmanager
-def _serving(settings: Settings, database: Database, bound: socket.socket) -> Iterator[None]:
-    """The real server, in a thread of this process."""
-    started = threading.Event()
-    server = Server(create_app(settings, database), on_start=started.set)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="gradsight-server", daemon=True)
-    thread.start()
-    until = time.monotonic() + START_WITHIN_S
-    while not started.wait(0.1):
-        if not thread.is_alive() or time.monotonic() > until:
-            raise SettingsError(f"the server did not start within {START_WITHIN_S:.0f} s.")
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def _start(name: str, run_id: str, num_steps: int, server: str, scratch: str) -> "subprocess.Popen[bytes]":

@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import socket
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from urllib.parse import urlunsplit
 
 import uvicorn
@@ -13,6 +15,7 @@ from gradsight_server.errors import SettingsError
 
 GRACE_S = 3
 """How long running requests may take to end once the server is told to stop."""
+START_WITHIN_S = 60.0
 KEEP_ALIVE_S = 75
 """Longer than the longest pause between a client's batches, so that it never sends into a closing connection."""
 
@@ -89,3 +92,25 @@ def serve(app: FastAPI, bound: socket.socket, *, on_start: Callable[[], None] | 
     """Serves until a signal says to stop."""
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has ended gracefully
         Server(app, on_start=on_start).run(sockets=[bound])
+
+
+@contextlib.contextmanager
+def serving(app: FastAPI, bound: socket.socket) -> Iterator[str]:
+    """The server in a thread of this process, for as long as the block lasts; where this machine reaches it.
+
+    Raises:
+        SettingsError: it did not start.
+    """
+    started = threading.Event()
+    server = Server(app, on_start=started.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="gradsight-server", daemon=True)
+    thread.start()
+    until = time.monotonic() + START_WITHIN_S
+    while not started.wait(0.1):
+        if not thread.is_alive() or time.monotonic() > until:
+            raise SettingsError(f"the server did not start within {START_WITHIN_S:.0f} s.")
+    try:
+        yield local_url(bound)
+    finally:
+        server.should_exit = True
+        thread.join()

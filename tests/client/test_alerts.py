@@ -62,12 +62,6 @@ def test_steps_without_a_gradient_and_groups_count_for_nothing() -> None:
     assert looked(batch([math.nan] * 10), stream="main/*router*") == []
 
 
-def test_the_kinds_are_those_of_the_server() -> None:
-    from gradsight_server.alerts.rules import KINDS
-
-    assert KINDS == wire.ALERT_KINDS
-
-
 def test_callbacks_hear_local_alerts_without_a_server(run: gradsight.Run) -> None:
     heard: list[Alert] = []
     is_there = threading.Event()

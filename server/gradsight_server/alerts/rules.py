@@ -4,23 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from gradsight import wire
 from gradsight_server.errors import InvalidRequestError
 
-Kind = Literal[
-    "dead_run",
-    "nonfinite_burst",
-    "loss_nonfinite",
-    "scale_below_one",
-    "skip_streak",
-    "scale_falling",
-    "skip_rate",
-    "norm_spike",
-    "over_clipping",
-    "silent_run",
-    "telemetry_loss",
-]
-"""In this order: where several begin at one step, an earlier one may explain a later one."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = wire.AlertKind
+KINDS = wire.ALERT_KINDS
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 Field = Literal["threshold", "window", "sustain", "least_s", "cool_down_s"]

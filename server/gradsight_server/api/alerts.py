@@ -4,8 +4,6 @@ import asyncio
 import time
 from typing import Annotated, Any
 
-import anyio
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Query, Request
 
 from gradsight_server.alert_schemas import (
@@ -22,6 +20,7 @@ from gradsight_server.api.answers import Json
 from gradsight_server.api.body import read_record
 from gradsight_server.api.openapi import body_of
 from gradsight_server.api.services import DatabaseHere, RunId
+from gradsight_server.api.turns import OneAtATime
 from gradsight_server.store import rule_changes
 from gradsight_server.store.database import Database
 from gradsight_server.store.runs import normal_run_id
@@ -29,6 +28,7 @@ from gradsight_server.store.runs import normal_run_id
 router = APIRouter(tags=["alerts"])
 
 DAY_S = 86_400.0
+_previews = OneAtATime("previews")
 
 Word = Annotated[str | None, Query(max_length=256)]
 Limit = Annotated[int, Query(ge=1, le=store.MAX_LIMIT)]
@@ -150,20 +150,7 @@ async def preview_rule(request: Request, database: DatabaseHere, project: Word =
                 now_s=now_s,
             )
 
-    return Json(await run_sync(look, limiter=_previews()))
-
-
-_limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("gradsight_previews")
-
-
-def _previews() -> anyio.CapacityLimiter:
-    """One at a time: a preview may take a processor for two seconds."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(1)
-        _limiter.set(limiter)
-        return limiter
+    return Json(await _previews.run(look))
 
 
 def who(request: Request) -> str | None:

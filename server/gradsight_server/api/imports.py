@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request
 
 from gradsight import wire
@@ -15,6 +13,7 @@ from gradsight_server.api.answers import Json
 from gradsight_server.api.body import BODY_TIMEOUT_S
 from gradsight_server.api.diagnosis import check_language
 from gradsight_server.api.services import DatabaseHere
+from gradsight_server.api.turns import OneAtATime
 from gradsight_server.errors import (
     BodyTooLargeError,
     BodyTooSlowError,
@@ -41,6 +40,7 @@ UNPACKED_RATIO = 4
 """A packed log may be so many times as large as one that is sent plain."""
 PIECE_BYTES = 2**20
 WRITE_TIMEOUT_S = 60.0
+_imports = OneAtATime("imports")
 
 Word = Annotated[str | None, Query(min_length=1, max_length=256)]
 BODY = {
@@ -89,7 +89,7 @@ async def post_log(
             except SettingsError as error:
                 raise InvalidRequestError(str(error)) from None
 
-        return Json(await run_sync(read, limiter=_one_at_a_time()))
+        return Json(await _imports.run(read))
 
 
 async def _save(request: Request, path: Path, max_bytes: int) -> None:
@@ -167,16 +167,3 @@ class _Here:
         now_s = time.time()
         changes: dict[str, Any] = {"notes": notes, "archived": True if is_archived else None}
         self._database.write(lambda conn: runs.patch_run(conn, run_id, now_s=now_s, **changes)).result(WRITE_TIMEOUT_S)
-
-
-_limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("gradsight_imports")
-
-
-def _one_at_a_time() -> anyio.CapacityLimiter:
-    """Reading a log takes a processor and memory that training processes' batches need too."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(1)
-        _limiter.set(limiter)
-        return limiter
