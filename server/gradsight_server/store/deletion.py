@@ -2,9 +2,9 @@
 
 import time
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Column, Connection, CursorResult, Table, delete, func, insert, select, tuple_
+from sqlalchemy import Column, Connection, Table, delete, func, insert, literal, select, tuple_
 
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store.database import Database
@@ -80,15 +80,21 @@ def finish(database: Database, run_id: str, *, deadline_s: float) -> None:
 
 
 def remove_slice(conn: Connection, run_id: str) -> bool:
-    """Removes some rows of a deleted run; whether there are more."""
+    """Removes some rows of a deleted run; whether there may be more.
+
+    A slice is the run's rows up to a key. Named row by row they would be joined with all of the run's: of a table that
+    has no statistics yet PostgreSQL compares each with each.
+    """
     for table, large in BIG_TABLES:
         limit = _slice_of(conn, table, large, run_id)
-        key = tuple(table.primary_key)
-        some = select(*key).where(table.c.run_id == run_id).limit(limit)
-        of_run = table.c.run_id == run_id  # said twice, so that a distributed database sees that it is one run's
-        gone = cast("CursorResult[Any]", conn.execute(delete(table).where(of_run, tuple_(*key).in_(some))))
-        if gone.rowcount == limit:
-            return True
+        key, of_run = tuple(table.primary_key), table.c.run_id == run_id
+        last = conn.execute(select(*key).where(of_run).order_by(*key).offset(limit - 1).limit(1)).one_or_none()
+        if last is None:
+            conn.execute(delete(table).where(of_run))
+            continue
+        values = (literal(value, column.type) for value, column in zip(last, key, strict=True))
+        conn.execute(delete(table).where(of_run, tuple_(*key) <= tuple_(*values)))
+        return True
     conn.execute(delete(deletions).where(deletions.c.run_id == run_id))
     return False
 
