@@ -6,8 +6,8 @@ PYTHON ?= python3
 # of CPU builds in PIP_EXTRA_INDEX_URL it takes the small one. Another version: make demo TORCH='torch==2.14.1'
 TORCH ?= torch==2.13.0
 TYPESCRIPT ?= typescript@7.0.2
-# The tests wait more than they compute, so a few more processes than cores are not too many; 0 runs them in one.
-WORKERS ?= 4
+# Two: a browser or two ranks take both cores of a small machine. 0 runs them in one process.
+WORKERS ?= 2
 
 BIN := .venv/bin
 

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import sqlite3
-import statistics
 import subprocess
 import sys
 import time
@@ -130,17 +129,6 @@ def test_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert set(zipfile.ZipFile(rebuilt).namelist()) == set(zipfile.ZipFile(wheel).namelist())
 
 
-def test_import_gradsight_takes_under_100_ms(with_server: Path, tmp_path: Path) -> None:
-    def seconds(statement: str) -> float:
-        start = time.perf_counter()
-        assert run(with_server / "python", "-c", statement, cwd=tmp_path).returncode == 0
-        return time.perf_counter() - start
-
-    pairs = [(seconds("pass"), seconds("import gradsight")) for _ in range(9)]
-    bare, with_import = (statistics.median(times) for times in zip(*pairs, strict=True))
-    assert with_import - bare < 0.1
-
-
 def test_import_gradsight_loads_nothing_but_itself(with_server: Path, tmp_path: Path) -> None:
     brought = modules_after("import gradsight", with_server, tmp_path) - modules_after("pass", with_server, tmp_path)
     assert "gradsight" in brought
@@ -173,7 +161,7 @@ def test_wheel_serves_the_page(with_server: Path, tmp_path: Path) -> None:
 
 def test_wheel_migrates_a_database_outside_the_checkout(with_server: Path, tmp_path: Path) -> None:
     with serving(with_server, tmp_path) as address:
-        assert httpx.get(f"{address}/api/v1/runs").json() == {"items": [], "next_cursor": None}
+        assert httpx.get(f"{address}/api/v1/runs").json()["items"] == []
     with closing(sqlite3.connect(tmp_path / "gradsight.db")) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert {"alembic_version", "runs", "steps"} <= tables

@@ -55,7 +55,7 @@ def test_a_log_needs_no_server(tight: str, capsys: Captured) -> None:
         "! warning",
         "Raise max_norm",
     ):
-        assert words in said.out
+        assert words in " ".join(said.out.split())  # a long path pushes words to the next line
     assert any(len(line) - len(line.lstrip("▁▂▃▄▅▆▇█norm ")) >= SPARK_COLUMNS for line in said.out.splitlines())
     assert max(map(len, said.out.splitlines())) <= 100
 

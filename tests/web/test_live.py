@@ -113,8 +113,8 @@ def test_two_tabs_share_one_connection(context: BrowserContext, page: Page, serv
     wait_until(lambda: last_drawn_step(page) == 41)
 
 
-def test_without_shared_workers_a_tab_connects_by_itself(page: Page, served: Served, run: SentRun) -> None:
-    page.add_init_script("delete window.SharedWorker")
+def test_without_shared_workers_a_tab_connects_by_itself(context: BrowserContext, page: Page, run: SentRun) -> None:
+    context.add_init_script("delete window.SharedWorker")
     page.goto(run.url)
     wait_for_charts(page)
     expect(page.locator("connection-status")).to_have_text("Live")

@@ -97,7 +97,8 @@ def test_a_dead_run_names_its_layer_and_gives_code_to_copy(context: BrowserConte
     run.send(range(100), **WITHOUT_LAYERS)
     lost = range(100, 120)
     layer = ["blocks.<b>1</b>.weight" for _ in lost]
-    run.send(lost, grad_norm_before_clip=["NaN" for _ in lost], first_nonfinite_layer=layer, **WITHOUT_LAYERS)
+    nan = ["NaN" for _ in lost]
+    run.send(lost, grad_norm_before_clip=nan, loss=nan, first_nonfinite_layer=layer, **WITHOUT_LAYERS)
     page.goto(run.url)
     card = page.locator(NONFINITE)
     expect(card.locator(".verdict-word")).to_have_text("Dead since step 100, critical")

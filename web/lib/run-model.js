@@ -259,9 +259,9 @@ export class RunModel extends EventTarget {
     this.#say("figures");
   }
 
-  /** Now and then, however often the run changes. */
+  /** Now and then once they have been read, however often the run changes. */
   #readMetricsAgain() {
-    if (this.#metricsTimer) return;
+    if (this.#metricsTimer || !this.#metricsAt_ms) return;
     const wait_ms = Math.max(0, this.#metricsAt_ms + METRICS_AGAIN_MS - Date.now());
     this.#metricsTimer = window.setTimeout(() => {
       this.#metricsTimer = 0;

@@ -1,4 +1,4 @@
-"""Ranks for every test here, started once."""
+"""Ranks for the tests of a module, started once."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,9 +9,9 @@ from tests.client.distributed.ranks import Ranks, lineup
 RanksOf = Callable[[int], Ranks]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ranks_of() -> Iterator[RanksOf]:
-    """Gives that many ranks."""
+    """Gives that many ranks. They end with their module: even idle, each takes a twentieth of a core."""
     with lineup() as lines:
         yield lines.of
 
