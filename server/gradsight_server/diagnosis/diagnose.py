@@ -173,8 +173,7 @@ def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[
     verdict, found = scaling.judge_scaling(observed, overflows)
     facts = observed.facts
     num_steps, num_skipped = scaling.totals(observed, overflows)
-    scale = overflows.scale
-    smallest = float(scale.min()) if overflows.has_scale else None
+    smallest = min(float(overflows.scale.min()), overflows.last_scale) if overflows.has_scale else None
     if facts is not None:
         known = [value for value in (smallest, facts.smallest_scale) if value is not None]
         smallest = min(known, default=None)
@@ -183,7 +182,7 @@ def _loss_scaling(observed: Observed, overflows: Overflows, lang: str) -> tuple[
         severity=found.severity,
         num_skipped=num_skipped,
         skip_rate=num_skipped / num_steps if num_steps else None,
-        last_scale=float(scale[-1]) if overflows.has_scale else None,
+        last_scale=overflows.last_scale if overflows.has_scale else None,
         min_scale=_number(smallest),
         advice=_text(found, lang).advice,
     )

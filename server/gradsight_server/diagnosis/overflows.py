@@ -50,6 +50,13 @@ class Overflows:
         return bool(np.isfinite(self.scale).any())
 
     @cached_property
+    def last_scale(self) -> float:
+        """The scale that the next step begins with, where the newest one says so; else its own."""
+        after = self.observed.steps.loss_scale_after
+        newest = float(after.values[-1]) if after is not None and len(after.values) else np.nan
+        return newest if np.isfinite(newest) and newest > 0 else float(self.scale[-1])
+
+    @cached_property
     def is_scaled(self) -> bool:
         """Whether loss scaling is at work: a scale that does something is recorded, or steps that overflowed."""
         return (self.has_scale and not self.is_idle) or bool(self.observed.has_reason("overflow").any())

@@ -138,8 +138,8 @@ def _evidence(observed: Observed, overflows: Overflows) -> dict[str, float]:
     if overflows.has_scale:
         found |= {
             "first_scale": float(overflows.scale[0]),
-            "last_scale": float(overflows.scale[-1]),
-            "min_scale": float(overflows.scale.min()),
+            "last_scale": overflows.last_scale,
+            "min_scale": min(float(overflows.scale.min()), overflows.last_scale),
         }
     if overflows.growth_interval is not None:
         found["growth_interval"] = overflows.growth_interval
@@ -178,7 +178,7 @@ def needless_scale(observed: Observed, overflows: Overflows) -> Iterator[Found]:
     yield Found(
         code="loss_scale_under_bf16",
         severity="info",
-        evidence={"last_scale": float(overflows.scale[-1])},
+        evidence={"last_scale": overflows.last_scale},
         steps=spanning(observed, 0, observed.num_rows - 1),
     )
 
