@@ -35,6 +35,12 @@ def test_compose_asks_for_a_token(server: dict[str, Any]) -> None:
     assert re.fullmatch(r"\$\{GRADSIGHT_TOKEN:\?.+\}", server["environment"]["GRADSIGHT_TOKEN"])
 
 
+def test_compose_hands_on_whom_alerts_tell() -> None:
+    for service in (COMPOSE["services"]["server"], SCALE["replica"]):
+        for name in ("GRADSIGHT_NOTIFICATIONS", "GRADSIGHT_PUBLIC_URL"):
+            assert service["environment"][name] == f"${{{name}:-}}"
+
+
 def test_compose_keeps_the_image_s_database_on_a_volume(server: dict[str, Any]) -> None:
     command = last_command("CMD")
     folder = Path(command[command.index("--db") + 1].removeprefix("sqlite:///")).parent
