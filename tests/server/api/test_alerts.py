@@ -39,6 +39,7 @@ def telling(new_database: NewDatabase, hook: Receiver) -> Iterator[Running]:
     ]
     with pytest.MonkeyPatch.context() as patch, new_database("tables") as url:
         patch.setattr(courier, "BURST", 1_000_000)
+        patch.setattr(courier, "REFILL_S", 1e-6)
         patch.setattr(courier, "FIRST_RETRY_S", 0.2)
         with running(db=url, notifications=tuple(targets), public_url="https://grad.example.org/") as server:
             wait_until(lambda: server.app.state.background.is_leader)
@@ -53,6 +54,7 @@ def told(telling: Running, hook: Receiver) -> Iterator[Running]:
     telling.put(**NAMED)
     yield telling
     hook.refuses = False
+    hook.open.set()
     wait_until(lambda: all(target["num_waiting"] == 0 for target in telling.get("notification-targets")["items"]))
     for run in telling.get("runs")["items"]:
         telling.client.delete(f"/api/v1/runs/{run['id']}")
@@ -188,12 +190,15 @@ def test_a_target_that_hangs_keeps_neither_steps_nor_other_targets_waiting(url: 
 
 
 def test_many_messages_at_once_go_as_one(told: Running, hook: Receiver) -> None:
-    refused_before, hook.refuses = hook.num_refused, True
+    asked_before, refused_before, hook.refuses = hook.num_asked, hook.num_refused, True
+    hook.open.clear()
     told.send(BURST)
-    wait_until(lambda: hook.num_refused > refused_before)
+    wait_until(lambda: hook.num_asked > asked_before)
     for i in range(1, 31):
         told.put(f"{i:032x}", name=f"run {i}", project="lm")
         told.send(BURST, run_id=f"{i:032x}")
+    hook.open.set()
+    wait_until(lambda: hook.num_refused > refused_before)
     hook.refuses = False
     wait_until(lambda: bool(hook.got))
     (message,) = hook.got
