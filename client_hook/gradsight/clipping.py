@@ -196,15 +196,21 @@ def multiply_(grads: Sequence[Tensor], factor: float | Tensor | Sequence[float])
     """
     is_one = not (factor.ndim if isinstance(factor, Tensor) else isinstance(factor, Sequence))
     each: Any = factor.unbind() if isinstance(factor, Tensor) and factor.ndim else factor
-    is_tensor = isinstance(factor, Tensor)
-    dense = [
+    strided, by_tensor = torch.strided, isinstance(factor, Tensor)
+    alone = [
         index
         for index, grad in enumerate(grads)
-        if grad.layout == torch.strided and not (is_tensor and grad.dtype in HALF_PRECISION)
+        if grad.layout is not strided or (by_tensor and grad.dtype in HALF_PRECISION)
     ]
-    if dense:
-        torch._foreach_mul_([grads[index] for index in dense], each if is_one else [each[index] for index in dense])
-    for index in sorted({*range(len(grads))}.difference(dense)):
+    if not alone:
+        torch._foreach_mul_(grads, each)
+        return
+    together = sorted({*range(len(grads))}.difference(alone))
+    if together:
+        torch._foreach_mul_(
+            [grads[index] for index in together], each if is_one else [each[index] for index in together]
+        )
+    for index in alone:
         grad, by = grads[index], each if is_one else each[index]
         values = grad if grad.layout == torch.strided else grad._values()
         # With one dimension a tensor keeps its float32: as a scalar it would be rounded to half precision first.
