@@ -203,7 +203,7 @@ def multiply_(grads: Sequence[Tensor], factor: float | Tensor | Sequence[float])
         if grad.layout is not strided or (by_tensor and grad.dtype in HALF_PRECISION)
     ]
     if not alone:
-        torch._foreach_mul_(grads, each)
+        torch._foreach_mul_(list(grads), each)
         return
     together = sorted({*range(len(grads))}.difference(alone))
     if together:

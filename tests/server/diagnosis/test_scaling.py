@@ -172,7 +172,7 @@ def test_a_scale_that_does_not_grow_in_two_intervals_is_mentioned() -> None:
 def test_the_scale_at_the_end_is_the_one_the_next_step_begins_with(
     after: list[float | None] | None, last: float
 ) -> None:
-    rows = None if after is None else [1024.0] * 98 + after
+    rows = None if after is None else [*[1024.0] * 98, *after]
     found = said(usual_norms(100), loss_scale=1024.0, loss_scale_after=rows, skipped=skips(100, 99)).loss_scaling
     assert (found.last_scale, found.min_scale) == (last, last)
 
