@@ -1,13 +1,19 @@
 /** <alert-rule>: one rule, to be changed and tried out. Method `show`; events `draft`: {kind, draft}, `preview`: kind. */
 
 import { h, setText } from "../lib/dom.js";
-import { counted, integer, plain } from "../lib/format.js";
+import { counted, integer, percent, plain } from "../lib/format.js";
 import { runPath } from "../lib/router.js";
 import { drafted, FIELDS, fits, withValue } from "../lib/rule-draft.js";
 import { t } from "../lib/texts.js";
 
 /** @type {AlertSeverity[]} */
 const SEVERITIES = ["info", "warning", "critical"];
+
+/** @param {AlertRule} rule @param {RuleField} name @param {number} value */
+function withUnit(rule, name, value) {
+  const unit = /** @type {"steps"} */ (rule.limits[name]?.unit ?? "scale");
+  return t(`rules.brief.${unit}`, { value: plain(value), percent: percent(value, 1) });
+}
 
 export class AlertRuleRow extends HTMLElement {
   #on = h("input", { type: "checkbox" });
@@ -38,7 +44,7 @@ export class AlertRuleRow extends HTMLElement {
     this.#severity.value = now.severity ?? "warning";
     for (const [name, input] of this.#inputs) if (document.activeElement !== input) input.value = now[name] === null ? "" : String(now[name]);
     const brief = FIELDS.filter((name) => rule.limits[name] && name !== "cool_down_s" && now[name] !== null && (name !== "sustain" || now[name] !== 1));
-    setText(this.#brief, brief.map((name) => `${t(`rules.field.${name}`).toLowerCase()} ${plain(/** @type {number} */ (now[name]))}`).join(" · "));
+    setText(this.#brief, brief.map((name) => `${t(`rules.field.${name}`).toLowerCase()} ${withUnit(rule, name, /** @type {number} */ (now[name]))}`).join(" · "));
     setText(this.#origin, t(`rules.origin.${rule.origin}`));
     this.#warnings.replaceChildren(...rule.warnings.map((words) => h("p", { class: "warning-line" }, words)));
     this.#reset.hidden = !Object.keys(draft).length;
