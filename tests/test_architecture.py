@@ -28,6 +28,8 @@ TORCH = (
             "sharding",
             "amp",
             "monitor",
+            "freshness",
+            "described",
             "watch",
         )
     ),

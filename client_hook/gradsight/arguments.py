@@ -59,6 +59,18 @@ def truth(name: str, value: Any) -> bool:
     return value
 
 
+def one_of(name: str, value: Any, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise ConfigurationError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+    return value
+
+
+def short_text(name: str, value: Any, *, most: int = 256) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise ConfigurationError(f"{name} must be a name of 1 to {most} characters, got {value!r}.")
+    return value
+
+
 def alert_kinds(name: str, value: Any) -> frozenset[str]:
     """Kinds of alerts, as a set."""
     if isinstance(value, str) or not isinstance(value, Collection):  # a single text would be taken letter by letter

@@ -191,7 +191,7 @@ def multiply_(grads: Sequence[Tensor], factor: float | Tensor | Sequence[float])
     """Multiply all gradients in place.
 
     Args:
-        grads: L gradients.
+        grads: L gradients, none too.
         factor: A float, a 0-dim tensor on their device, L floats, or a tensor [L] on their device.
     """
     is_one = not (factor.ndim if isinstance(factor, Tensor) else isinstance(factor, Sequence))
@@ -203,7 +203,8 @@ def multiply_(grads: Sequence[Tensor], factor: float | Tensor | Sequence[float])
         if grad.layout is not strided or (by_tensor and grad.dtype in HALF_PRECISION)
     ]
     if not alone:
-        torch._foreach_mul_(list(grads), each)
+        if grads:  # a rank may hold none
+            torch._foreach_mul_(list(grads), each)
         return
     together = sorted({*range(len(grads))}.difference(alone))
     if together:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter, time
 from typing import Any, Literal, NamedTuple, TypeVar
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -15,10 +14,12 @@ from gradsight import arguments, control, saved_state, wire
 from gradsight.alerts import Alert
 from gradsight.amp import AmpStep, Outcome
 from gradsight.control import Change, Control
+from gradsight.described import stream_records
 from gradsight.errors import ClosedError, ConfigurationError, TrainingStopped
+from gradsight.freshness import Freshness
 from gradsight.group_clipping import clipper_of
 from gradsight.layers import BackwardOrder, Before, Layers, Model, are_finite
-from gradsight.policies import Groups, Policy, as_policy
+from gradsight.policies import Policy, as_policy
 from gradsight.reading import Reading
 from gradsight.result import StepResult
 from gradsight.run import Run
@@ -31,8 +32,6 @@ from gradsight.thresholds import Threshold
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 T = TypeVar("T")
-Witness = tuple[ref[Tensor], int, list[int] | None]
-"""A step's last gradient, its version, and the versions of all where they matter."""
 
 
 class _FirstNotFiniteError(Exception):
@@ -91,16 +90,14 @@ class Monitor:
         allow_control: bool = False,
         stop_on: Collection[str] = (),
     ) -> None:
-        if not isinstance(precision, str) or precision not in PRECISIONS:
-            raise ConfigurationError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
+        arguments.one_of("precision", precision, PRECISIONS)
         layer_every = arguments.whole("layer_every", layer_every, least=1)
         update_scaler = arguments.truth("update_scaler", update_scaler)
         skip_nonfinite = arguments.truth("skip_nonfinite", skip_nonfinite)
         allow_control = arguments.truth("allow_control", allow_control)
         stop_on = arguments.alert_kinds("stop_on", stop_on)
         fused = None if fused is None else arguments.truth("fused", fused)
-        if not isinstance(stream, str) or not 1 <= len(stream) <= 256:
-            raise ConfigurationError(f"stream must be a name of 1 to 256 characters, got {stream!r}.")
+        arguments.short_text("stream", stream)
         if not isinstance(optimizer, Optimizer):
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
         if run is not None and not isinstance(run, Run):
@@ -129,7 +126,7 @@ class Monitor:
         self._layer_every = layer_every
         self._loss: Tensor | None = None
         self._has_backward = False
-        self._witness: Witness | None = None
+        self._freshness = Freshness()
         self._backward_order: BackwardOrder | None = None
         self._sampler = Sampler(is_fp16=precision == "fp16")
         self._last_end: float | None = None
@@ -209,7 +206,7 @@ class Monitor:
         sample = None
         if is_sampled:
             sample = self._telemetry(self._sampler.after, parameters, self.num_steps, self._step_time_s or 0.0)
-        self._witness = self._seen_in(grads)
+        self._freshness.note(grads, had_backward=self._has_backward)
         return self._finish(outcome, present, begin, sample)
 
     def skip(self) -> StepResult:
@@ -224,7 +221,7 @@ class Monitor:
             self._loss_scale.update_without_step()
             return self._finish(None, [], begin)
         outcome = self._amp.skip(names, grads, shards)
-        self._witness = self._seen_in(grads)
+        self._freshness.note(grads, had_backward=self._has_backward)
         return self._finish(outcome, present, begin)
 
     def _hear(self, alert: Alert) -> None:
@@ -278,8 +275,9 @@ class Monitor:
         names, parameters = self._layers.having_gradients(present)
         sharding = self._layers.sharding
         if sharding is None:
-            return Gathered(present, names, parameters, grads, None, self._is_fresh(grads))
-        is_fresh = self._is_fresh(local(grads))
+            is_fresh = self._freshness.of(grads, had_backward=self._has_backward)
+            return Gathered(present, names, parameters, grads, None, is_fresh)
+        is_fresh = self._freshness.of(local(grads), had_backward=self._has_backward)
         shards = sharding.measure(present, grads, self._clipper.norm_type, is_fresh=is_fresh)
         return Gathered(present, names, shards.parameters, shards.grads, shards, shards.is_fresh)
 
@@ -312,23 +310,6 @@ class Monitor:
             before.restore_()  # not where an evaluation was not finite: a line search comes back from those
             outcome.skipped = True
         return present, outcome
-
-    def _is_fresh(self, grads: list[Tensor]) -> bool:
-        """Whether a backward has come since the last step: ours, or one that changed the gradients."""
-        if not grads or self._has_backward or self._witness is None:
-            return bool(grads)
-        last, version, all_versions = self._witness
-        if last() is not grads[-1] or grads[-1]._version != version:
-            return True
-        return all_versions is not None and [grad._version for grad in grads] != all_versions
-
-    def _seen_in(self, grads: list[Tensor]) -> "Witness | None":
-        """What to know later the gradients of this step by. Where backwards are the user's own, one of them may reach
-        some layers only, so that the last gradient is not enough."""
-        if not grads:
-            return None
-        all_versions = None if self._has_backward else [grad._version for grad in grads]
-        return ref(grads[-1]), grads[-1]._version, all_versions
 
     def _finish(
         self, outcome: Outcome | None, present: list[int] | None, begin: float, sample: Sample | None = None
@@ -390,28 +371,15 @@ class Monitor:
         return lr.detach().clone() if isinstance(lr, Tensor) else lr
 
     def _stream_records(self) -> dict[str, wire.StreamRecord]:
-        """What diagnosis needs to know, of this stream and of one for each group."""
-        optimizer, group = self._optimizer, self._optimizer.param_groups[0]
-        betas, lr, momentum = group.get("betas"), group.get("lr"), group.get("momentum")
-        policies = {self.stream: self.policy}
-        if isinstance(self.policy, Groups):
-            policies |= {f"{self.stream}/{pattern}": part for pattern, part in self.policy.policies.items()}
-        return {
-            stream: wire.StreamRecord(
-                optimizer=wire.Optimizer(
-                    class_name=type(optimizer).__name__,
-                    lr=None if lr is None else float(lr),
-                    betas=None if betas is None else [float(beta) for beta in betas],
-                    momentum=None if momentum is None else float(momentum),
-                ),
-                policy=None if policy is None else str(policy),
-                precision=self.precision,
-                scaler=str(self._loss_scale) if self._loss_scale.is_used else None,
-                num_parameters=self._layers.num_parameters,
-                allow_control=self._control is not None,
-            )
-            for stream, policy in policies.items()
-        }
+        return stream_records(
+            self.stream,
+            self._optimizer,
+            self.policy,
+            precision=self.precision,
+            scaler=str(self._loss_scale) if self._loss_scale.is_used else None,
+            num_parameters=self._layers.num_parameters,
+            allow_control=self._control is not None,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs: the step count, the loss scale, the policy and what it has learned."""
