@@ -39,6 +39,16 @@ WRITE_WITHIN_S = 30.0
 _logger = logging.getLogger(__name__)
 
 
+def rest_after(took_s: float, worked_s: float) -> float:
+    """How long to rest after a judgement, in s, so that judging keeps within its budget.
+
+    Args:
+        took_s: By the clock on the wall, without waiting for a write.
+        worked_s: By the processor's clock.
+    """
+    return max(min(REST * took_s, MOST_REST_S), REST * worked_s)
+
+
 class VerdictKeeper:
     """Keeps `runs.verdict` current. `note` may be called from any thread and costs nothing."""
 
@@ -93,7 +103,7 @@ class VerdictKeeper:
                     _logger.exception("could not judge run %s", run_id)
                 self._failures.add(repr(error))
             took_s, worked_s = time.perf_counter() - began_s - self._waited_s, time.thread_time() - worked_s
-            self._closing.wait(max(min(REST * took_s, MOST_REST_S), REST * worked_s))
+            self._closing.wait(rest_after(took_s, worked_s))
 
     def _next(self) -> str | None:
         """The run that has been due for longest, once one is; None at the end."""
