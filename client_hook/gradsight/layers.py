@@ -30,7 +30,7 @@ class Layers:
     def __init__(self, model: Model, optimizer: Optimizer) -> None:
         self._model = model if isinstance(model, Module) else _pairs(model)
         self._optimizer = optimizer
-        self._num_in_optimizer = 0
+        self._in_optimizer: list[int] = []
         self.all_names: dict[str, Sequence[str]] = {}
         """All names of each layer, by the one it goes by; the same object when layers are added."""
         unnamed = self._read()
@@ -60,7 +60,7 @@ class Layers:
             names.setdefault(id(parameter), []).append(name)
             by_id[id(parameter)] = parameter
         held = {id(p): p for group in self._optimizer.param_groups for p in group["params"]}
-        self._num_in_optimizer = sum(len(group["params"]) for group in self._optimizer.param_groups)
+        self._in_optimizer = self._ids()
         unnamed = [parameter for key, parameter in held.items() if key not in names]
         self.parameters = [by_id[key] for key in names if key in held] + unnamed
         self.layer_set = LayerSet(
@@ -76,11 +76,16 @@ class Layers:
         return unnamed
 
     def refresh(self) -> bool:
-        """Notice parameters that were added to the optimizer since (unnamed ones get a number): whether any were."""
-        if sum(len(group["params"]) for group in self._optimizer.param_groups) == self._num_in_optimizer:
+        """Notice parameters that the optimizer has got since, added or in place of others (unnamed ones get a number):
+        whether there are any."""
+        if self._ids() == self._in_optimizer:
             return False
         self._read()
         return True
+
+    def _ids(self) -> list[int]:
+        """Which parameters the optimizer holds; an id stays theirs as long as `parameters` holds them too."""
+        return [id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def gradients(self) -> tuple[list[int] | None, list[Tensor]]:
         """Indices of the layers that have a gradient (None: all), and those gradients."""
@@ -126,10 +131,18 @@ def _pairs(model: Any) -> list[tuple[str, Parameter]]:
 
 class BackwardOrder:
     """Learns, in one backward, the order in which layers get their gradient: the first non-finite one in this order
-    is where NaN began. Layers it has not seen come last, in reverse order of definition."""
+    is where NaN began.
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
+    Args:
+        parameters: Of all layers.
+        known: What an earlier backward has taught; layers that this one does not reach keep their place after those
+            they came after.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], known: "BackwardOrder | None" = None) -> None:
         self._order: list[int] = []
+        self._known = [] if known is None else known._order
+        self._rank: dict[int, int] = {}
         self._num_layers = len(parameters)
         self._handles: list[Any] = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -140,14 +153,29 @@ class BackwardOrder:
         ]
 
     def stop(self) -> None:
+        """The backward is over."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        order = list(dict.fromkeys(self._order))
+        there = set(order)
+        for before, index in zip([None, *self._known], self._known, strict=False):
+            if index not in there:
+                order.insert(0 if before is None else order.index(before) + 1, index)
+                there.add(index)
+        self._order, self._known = order, []
+        self._rank = {index: position for position, index in enumerate(order)}
+
+    def covers(self, present: Sequence[int] | None) -> bool:
+        """Whether the places of these layers (None: all) are known."""
+        if present is None or len(self._rank) == self._num_layers:
+            return len(self._rank) == self._num_layers
+        return self._rank.keys() >= set(present)
 
     def first(self, indices: Sequence[int]) -> int:
-        """Which of these layers (indices, at least one) got its gradient first."""
-        rank = {index: position for position, index in enumerate(dict.fromkeys(self._order))}
-        return min(indices, key=lambda index: rank.get(index, self._num_layers + self._num_layers - index))
+        """Which of these layers (indices, at least one) got its gradient first; those never seen come last, in reverse
+        order of definition."""
+        return min(indices, key=lambda index: self._rank.get(index, self._num_layers + self._num_layers - index))
 
 
 class Before:

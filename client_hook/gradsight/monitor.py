@@ -128,6 +128,8 @@ class Monitor:
         self._has_backward = False
         self._freshness = Freshness()
         self._backward_order: BackwardOrder | None = None
+        self._learns_order = True
+        self._learned_for: list[int] | None = []  # the layers that were found to be missing in it last
         self._sampler = Sampler(is_fp16=precision == "fp16")
         self._last_end: float | None = None
         self._step_time_s: float | None = None
@@ -159,13 +161,14 @@ class Monitor:
             raise ConfigurationError(f"loss must be a tensor, got {loss!r}; a function goes to step(closure=…).")
         self._refresh()
         seen = whole(loss.detach()).clone()  # the user may go on with the loss in place
-        learning = BackwardOrder(self._layers.parameters) if self._backward_order is None else None
+        learning = BackwardOrder(self._layers.parameters, self._backward_order) if self._learns_order else None
         try:
             self._loss_scale.scaled(loss).backward()  # type: ignore[no-untyped-call]
         finally:
             if learning is not None:
                 learning.stop()
-        self._backward_order = self._backward_order or learning
+        if learning is not None:
+            self._backward_order, self._learns_order = learning, False
         self._loss = seen if self._loss is None else self._loss + seen
         self._has_backward = True
 
@@ -267,7 +270,7 @@ class Monitor:
     def _refresh(self) -> None:
         """Notice parameters the optimizer has got since; with the layers the order of the backward is learned anew."""
         if self._layers.refresh():
-            self._backward_order = None
+            self._backward_order, self._learns_order = None, True
 
     def _gathered(self) -> "Gathered":
         """The gradients of this step; those spread over ranks measured, which takes all ranks."""
@@ -345,6 +348,11 @@ class Monitor:
         layer_set, order = self._layers.layer_set, self._backward_order
         seen = SeenStep(step, now_s, reading, times, layer_set, present, order, with_layers, self._underflow_told)
         run._record(self.stream, seen)
+        if order is not None and present != self._learned_for and not order.covers(present):
+            self._learned_for, self._learns_order = (
+                present,
+                True,
+            )  # thawed since, or an expert that was not asked before
         if outcome is None:
             return
         for pattern in outcome.clip.groups:

@@ -230,6 +230,56 @@ def test_a_parameter_the_model_does_not_name_gets_a_number(run: gradsight.Run) -
     assert rows(transport)["step"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_parameters_put_in_place_of_others_are_measured_and_clipped(precision: Any) -> None:
+    """As many as before: Gaussian splatting grows its tensors so, and so does surgery on a layer."""
+    model = nn.Linear(4, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scale: Any = 16.0 if precision == "fp16" else "dynamic"
+    monitor = gradsight.Monitor(model, optimizer, clip=0.5, precision=precision, loss_scale=scale)
+    for step in range(4):
+        if step == 2:
+            model.weight, model.bias = (nn.Parameter(old.detach().clone()) for old in (model.weight, model.bias))
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+        optimizer.zero_grad()
+        before = model.weight.detach().clone()
+        result = monitor.step(model(torch.full((8, 4), 3.0)).square().sum())
+        assert result.grad_norm_before_clip is not None
+        moved = (model.weight - before).norm().detach()
+        assert 0.0 < float(moved) <= 0.1 * 0.5 * 1.001, f"step {step}: only the clipped gradient moves the weights"
+
+
+def test_layers_thawed_later_have_their_place_in_the_order(run: gradsight.Run) -> None:
+    linears = [nn.Linear(2, 2, bias=False) for _ in range(3)]
+    model = nn.Sequential(*linears)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    monitor = gradsight.Monitor(model, optimizer, run=run)
+    linears[2].weight.requires_grad_(False)
+    for step in range(3):
+        linears[2].weight.requires_grad_(step > 0)
+        if step == 2:
+            for linear in (linears[0], linears[2]):
+                linear.weight.register_hook(lambda grad: grad * math.nan)  # type: ignore[no-untyped-call]
+        optimizer.zero_grad()
+        monitor.step(model(torch.ones(1, 2)).sum())
+    assert rows(sent(run))["first_nonfinite_layer"] == [None, None, "2.weight"]
+
+
+def test_experts_that_take_turns_keep_their_places_in_the_order(run: gradsight.Run) -> None:
+    inner = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(3))
+    outer = nn.Linear(2, 2, bias=False)
+    optimizer = SGD([*outer.parameters(), *inner.parameters()], lr=0.1)
+    monitor = gradsight.Monitor(nn.ModuleList([inner, outer]), optimizer, run=run)
+    for expert in (0, 1, 2, 0, 1):
+        optimizer.zero_grad()
+        monitor.step(outer(inner[expert](torch.ones(1, 2))).sum())
+    for linear in (inner[0], outer):
+        linear.weight.register_hook(lambda grad: grad * math.nan)  # type: ignore[no-untyped-call]
+    optimizer.zero_grad()
+    monitor.step(outer(inner[0](torch.ones(1, 2))).sum())
+    assert rows(sent(run))["first_nonfinite_layer"] == [None] * 5 + ["1.weight"]
+
+
 def test_a_name_that_comes_twice_is_refused() -> None:
     """What a policy learns is kept by name."""
     parameters = [nn.Parameter(torch.ones(2)) for _ in range(2)]
