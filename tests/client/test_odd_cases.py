@@ -273,8 +273,8 @@ def test_experts_that_take_turns_keep_their_places_in_the_order(run: gradsight.R
     for expert in (0, 1, 2, 0, 1):
         optimizer.zero_grad()
         monitor.step(outer(inner[expert](torch.ones(1, 2))).sum())
-    for linear in (inner[0], outer):
-        linear.weight.register_hook(lambda grad: grad * math.nan)  # type: ignore[no-untyped-call]
+    for weight in (inner[0].get_parameter("weight"), outer.weight):
+        weight.register_hook(lambda grad: grad * math.nan)  # type: ignore[no-untyped-call]
     optimizer.zero_grad()
     monitor.step(outer(inner[0](torch.ones(1, 2))).sum())
     assert rows(sent(run))["first_nonfinite_layer"] == [None] * 5 + ["1.weight"]
