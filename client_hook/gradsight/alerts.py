@@ -78,7 +78,7 @@ class LocalRules:
     def look(self, stream: str, batch: wire.Batch) -> Iterator[Alert]:
         """Alerts that open or are over with these steps."""
         norms = batch.grad_norm_before_clip
-        if not isinstance(norms, list) or "/" in stream:  # a policy's groups repeat their stream's steps
+        if not isinstance(norms, list) or self._is_group(stream):
             return
         state = self._streams.setdefault(stream, _Stream())
         for i, step in enumerate(batch.step):
@@ -91,11 +91,9 @@ class LocalRules:
             layer = _at(batch.first_nonfinite_layer, i)
             yield from self._judge(state, stream, step, is_odd, layer)
 
-    def open_since(self, kind: str, stream: str | None) -> int | None:
-        """The first step of this rule's open alert."""
-        state = self._streams.get(stream or "")
-        alert = None if state is None else state.open.get(kind)
-        return None if alert is None else alert.first_step
+    def _is_group(self, stream: str) -> bool:
+        """Whether it is one of a policy's groups, which repeat their stream's steps."""
+        return any(stream[:end] in self._streams for end, letter in enumerate(stream) if letter == "/")
 
     def _is_search(self, state: _Stream, is_odd: bool, scale: float | None, after: float | None) -> bool:
         """Whether the step is one of the first skips of a loss scale."""

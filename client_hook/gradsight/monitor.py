@@ -67,7 +67,8 @@ class Monitor:
         allow_control: Let people at the page change a fixed max_norm while this trains; on all ranks at the same step,
             for which each step then begins with one small broadcast.
         stop_on: Kinds of alerts, {"dead_run"} say: when one opens, the next `step` raises `TrainingStopped` before it
-            changes anything. On the ranks that hear of alerts, which is rank 0 unless all record.
+            changes anything. On the ranks that hear of alerts, which is rank 0 unless all record. Without a server
+            only "nonfinite_burst" and "dead_run" are ever heard of.
 
     Raises:
         ConfigurationError: (a ValueError) names the argument that cannot be right, and its value.
@@ -102,6 +103,8 @@ class Monitor:
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
         if run is not None and not isinstance(run, Run):
             raise ConfigurationError(f"run must be a gradsight.Run or None, got {run!r}.")
+        if run is None and stop_on:
+            raise ConfigurationError(f"stop_on must be left out without a run, which hears it, got {sorted(stop_on)}.")
         if run is not None and run.is_finished:
             raise ClosedError(f"run must not be finished, got {run!r}.")
         self.policy = self._asked_policy = as_policy(clip)

@@ -13,6 +13,7 @@ import gradsight
 from gradsight import wire
 from gradsight.alerts import BURST, WINDOW, Alert, LocalRules
 from gradsight.errors import ConfigurationError
+from gradsight.hearing import Hearing
 from tests.client.conftest import small_model
 
 DEADLINE_S = 10.0
@@ -59,7 +60,69 @@ def test_a_scale_that_falls_without_end_is_one() -> None:
 def test_steps_without_a_gradient_and_groups_count_for_nothing() -> None:
     reasons = ["no_gradient"] * 10
     assert looked(batch([math.nan] * 10, skip_reason=reasons)) == []
-    assert looked(batch([math.nan] * 10), stream="main/*router*") == []
+    rules = LocalRules()
+    assert list(rules.look("main", batch([1.0] * 10))) == []
+    assert list(rules.look("main/*router*", batch([math.nan] * 10))) == []
+
+
+def test_a_stream_with_a_slash_in_its_name_is_no_group() -> None:
+    assert looked(batch([math.nan] * BURST), stream="gan/generator") == [("nonfinite_burst", "open", 0)]
+
+
+def notice(state: str, first_step: int, last_step: int, *, id: int = 1, kind: str = "nonfinite_burst") -> wire.Answer:
+    what = {"id": id, "kind": kind, "state": state, "first_step": first_step, "last_step": last_step}
+    found = msgspec.convert({"severity": "critical", "title": "bad", "stream": "main", **what}, wire.AlertNotice)
+    return wire.Answer(accepted_steps=1, alerts=[found])
+
+
+@pytest.fixture
+def heard() -> tuple[Hearing, list[tuple[str, str, bool]]]:
+    hearing = Hearing(lambda reason, num, error: None)
+    told: list[tuple[str, str, bool]] = []
+    hearing.listen(lambda alert: told.append((alert.kind, alert.state, alert.is_local)))
+    return hearing, told
+
+
+Heard = tuple[Hearing, list[tuple[str, str, bool]]]
+
+
+def test_what_opens_and_passes_between_two_answers_is_told_as_both(heard: Heard) -> None:
+    hearing, told = heard
+    for _ in range(2):
+        hearing.answered(notice("resolved", 5, 9, kind="norm_spike"))
+    assert told == [("norm_spike", "open", False), ("norm_spike", "resolved", False)]
+
+
+def test_steps_that_the_local_rules_have_told_of_are_not_told_again_by_the_server(heard: Heard) -> None:
+    hearing, told = heard
+    hearing.recorded("main", batch([1.0] * 30 + [math.nan] * BURST + [1.0] * WINDOW))
+    for state in ("open", "resolved"):
+        hearing.answered(notice(state, 30, 33))
+    assert told == [("nonfinite_burst", "open", True), ("nonfinite_burst", "resolved", True)]
+    hearing.answered(notice("open", 200, 203, id=2))
+    assert told[2:] == [("nonfinite_burst", "open", False)]
+
+
+def test_steps_that_the_server_has_told_of_are_not_told_again_by_the_local_rules(heard: Heard) -> None:
+    hearing, told = heard
+    hearing.answered(notice("open", 30, 33))
+    hearing.recorded("main", batch([1.0] * 30 + [math.nan] * BURST + [1.0] * WINDOW))
+    hearing.answered(notice("resolved", 30, 33))
+    assert told == [("nonfinite_burst", "open", False), ("nonfinite_burst", "resolved", False)]
+
+
+def test_a_burst_that_becomes_a_dead_run_is_told_as_that_too(heard: Heard) -> None:
+    hearing, told = heard
+    hearing.answered(notice("open", 0, 3))
+    hearing.recorded("main", batch([math.nan] * (WINDOW + 5)))
+    assert told == [("nonfinite_burst", "open", False), ("dead_run", "open", True)]
+
+
+def test_stop_on_needs_a_run_that_could_hear() -> None:
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match="stop_on must be left out without a run"):
+        gradsight.Monitor(model, optimizer, stop_on={"dead_run"})
 
 
 def test_callbacks_hear_local_alerts_without_a_server(run: gradsight.Run) -> None:

@@ -78,6 +78,17 @@ def test_an_alert_reaches_every_page_and_tab(
         expect(tab).not_to_have_title(re.compile(r"^\("))
 
 
+def test_an_alert_that_has_passed_by_the_time_it_is_heard_of_is_shown_too(
+    page: Page, served: Served, steady: SentRun
+) -> None:
+    page.goto(f"{served.url}/settings")
+    expect(page.locator("connection-status")).to_have_text("Live")
+    norms = ["NaN"] * 3 + [0.5] * 97
+    steady.send(range(100, 200), grad_norm_before_clip=norms, clip_coef=None, loss_scale=None, **WITHOUT_LAYERS)
+    expect(page.locator(".toast").first).to_contain_text("NaN or Inf")
+    assert served.client.get("/api/v1/alerts", params={"state": "open"}).json()["items"] == []
+
+
 def test_a_system_notification_comes_where_nobody_looks_and_it_was_allowed(
     context: BrowserContext, page: Page, served: Served, steady: SentRun
 ) -> None:

@@ -71,9 +71,9 @@ export class OpenAlerts extends EventTarget {
   }
 }
 
-/** Whether it is news that a person should hear of at once. @param {RunAlert} alert */
+/** Whether it is news that a person should hear of at once, also where it is over already. @param {RunAlert} alert */
 export function isTold({ change, state }) {
-  return state === "open" && change !== undefined && TOLD.includes(change);
+  return state !== "acknowledged" && change !== undefined && TOLD.includes(change);
 }
 
 /** The page's own. */
