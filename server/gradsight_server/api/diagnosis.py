@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import numpy as np
 from fastapi import APIRouter, Query, Request
 
 from gradsight.errors import ConfigurationError
@@ -15,6 +16,7 @@ from gradsight_server.api.figure_cache import FigureCache
 from gradsight_server.api.openapi import json_of
 from gradsight_server.api.services import AttemptNumber, Bound, DatabaseHere, RunId, StreamName
 from gradsight_server.diagnosis import Diagnosis, diagnose
+from gradsight_server.diagnosis.inputs import Floats, Histogram
 from gradsight_server.diagnosis.texts import CATALOGUES
 from gradsight_server.diagnosis.whatif import MAX_REPLAYED, WhatIf, what_if, what_if_from_histogram
 from gradsight_server.errors import InvalidRequestError
@@ -113,26 +115,38 @@ def _replayed(conn: "Connection", run_id: str, clip: str, asked: dict[str, Any])
     step, norms = newest_norms(conn, run_id, limit=MAX_REPLAYED + 1, **asked)
     with _replaying:
         found = what_if(norms[-MAX_REPLAYED:], clip, step=step[-MAX_REPLAYED:])
-    if len(norms) <= MAX_REPLAYED:
+    if len(norms) > MAX_REPLAYED:
+        note = f"A moving threshold is replayed over the newest {MAX_REPLAYED:,} steps of the range, which has more."
+    elif _num_not_kept(norms, norm_histogram(conn, run_id, **asked)):
+        note = f"Only {len(norms):,} steps of the range are still kept one by one: it is replayed over those."
+    else:
         return found
-    note = f"A moving threshold is replayed over the newest {MAX_REPLAYED:,} steps of the range, which has more."
     return msgspec.structs.replace(found, notes=[*found.notes, note])
 
 
 def _held_against(conn: "Connection", run_id: str, clip: str, asked: dict[str, Any]) -> WhatIf:
     step, norms = newest_norms(conn, run_id, limit=MAX_EXACT + 1, **asked)
     newest = what_if(norms[-MAX_EXACT:], clip, step=step[-MAX_EXACT:])
-    if len(norms) <= MAX_EXACT:
+    whole = norm_histogram(conn, run_id, **asked)
+    if len(norms) <= MAX_EXACT and not _num_not_kept(norms, whole):
         return newest
-    note = f"Spikes are those of the newest {MAX_EXACT:,} steps; all else is of the whole range, by its histogram."
+    num_exact = min(len(norms), MAX_EXACT)
+    note = f"Spikes are those of the newest {num_exact:,} steps; all else is of the whole range, by its histogram."
+    if not num_exact:
+        note = "The steps of this range are no longer kept one by one: this is by their histogram, and knows no spikes."
     return msgspec.structs.replace(
-        what_if_from_histogram(norm_histogram(conn, run_id, **asked), clip),
+        what_if_from_histogram(whole, clip),
         num_spikes=newest.num_spikes,
         num_spikes_clipped=newest.num_spikes_clipped,
         spikes_clipped=newest.spikes_clipped,
         spikes_passed=newest.spikes_passed,
         notes=[newest.notes[0], note],
     )
+
+
+def _num_not_kept(norms: Floats, whole: Histogram) -> int:
+    """How many finite norms of the range retention has left to the histogram alone."""
+    return max(0, int(whole.counts.sum()) - int(np.count_nonzero(np.isfinite(norms))))
 
 
 def _kept(

@@ -10,6 +10,7 @@ from gradsight.thresholds import ZScore
 from gradsight_server.api import diagnosis as room
 from gradsight_server.diagnosis import Diagnosis
 from gradsight_server.diagnosis.whatif import WhatIf
+from gradsight_server.store.retention import Keep, sweep
 from tests.server.api.kit import RUN, Running
 from tests.server.api.trainings import ADAM, FP16, clipped, fp16_goes_wrong, healthy, too_tight
 
@@ -223,6 +224,19 @@ def test_a_moving_threshold_over_a_long_run_says_what_it_saw(
     found = what_if(run_server, "global_norm(max_norm=ema())")
     assert found["num_steps"] == 100
     assert "newest 100 steps" in found["notes"][-1]
+
+
+def test_what_if_knows_the_steps_that_retention_has_removed_by_their_histogram(run_server: Running) -> None:
+    run_server.send(healthy(num_steps=6000))
+    assert sweep(run_server.app.state.database, Keep(steps=2048), now_s=0.0)
+    whole = what_if(run_server, "0.7")
+    assert whole["num_finite"] == 6000
+    assert "Spikes are those of the newest" in whole["notes"][1]
+    old = what_if(run_server, "0.7", first_step=0, last_step=1023)
+    assert (old["num_finite"], old["num_spikes"]) == (1024, 0)
+    assert "no longer kept one by one" in old["notes"][1]
+    moving = what_if(run_server, "global_norm(max_norm=ema())")
+    assert "still kept one by one" in moving["notes"][-1]
 
 
 def test_what_if_looks_at_the_range_it_is_asked_for(run_server: Running) -> None:
