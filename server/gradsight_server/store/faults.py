@@ -23,8 +23,11 @@ OUT_OF_REACH = "The database cannot be reached: come back later."
 def explained(error: BaseException) -> BaseException:
     """The error itself, or in its place the one that names what is behind it."""
     for cause in _behind(error):
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # what is above tells the kinds of one error apart
-        if code == sqlite3.SQLITE_FULL or _sqlstate(cause) == POSTGRESQL_DISK_FULL:
+        extended = getattr(cause, "sqlite_errorcode", 0)
+        code = extended & 0xFF  # what is above tells the kinds of one error apart
+        # A file or a quota that may not grow is no SQLITE_FULL: SQLite knows that word of the operating system alone.
+        is_full = code == sqlite3.SQLITE_FULL or extended == sqlite3.SQLITE_IOERR_WRITE
+        if is_full or _sqlstate(cause) == POSTGRESQL_DISK_FULL:
             return _raised_from(DiskFullError(DISK_FULL), error)
         if code == sqlite3.SQLITE_BUSY:
             return _raised_from(DatabaseBusyError(BUSY), error)
