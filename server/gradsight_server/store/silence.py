@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from gradsight_server.alerts.rules import Kind, Rule, effective
 from gradsight_server.alerts.silence import Quiet, evidence_of, is_crashed, is_silent, severity_of
@@ -12,7 +12,7 @@ from gradsight_server.alerts.sliding import decode
 from gradsight_server.alerts.texts import title
 from gradsight_server.store import alert_rows, places
 from gradsight_server.store.database import Database
-from gradsight_server.store.models import alert_states, alerts, runs, streams
+from gradsight_server.store.models import alert_states, alerts, attempts, runs, steps, streams
 from gradsight_server.store.pending import pending_of
 from gradsight_server.store.rule_book import changes, scopes_of
 from gradsight_server.store.ticks import AlertChange
@@ -68,7 +68,9 @@ def _silent(conn: Connection, now_s: float) -> Iterator[Silent]:
         silence_s = now_s - row.last_step_at_s
         if not rule.enabled or silence_s <= (rule.least_s or 0.0):
             continue
-        rate, last_step = _pace(conn, row.run_id)
+        rate, last_step, last_wall_time_s = _pace(conn, row.run_id)
+        if last_wall_time_s is not None and last_wall_time_s < now_s - FORGOTTEN_S:
+            continue  # what came was history already, an import's say
         quiet = Quiet(
             silence_s=silence_s,
             unheard_s=now_s - row.last_seen_s,
@@ -85,12 +87,18 @@ def _told(conn: Connection) -> dict[str, float]:
     return {row.run_id: row.evidence.get("is_crashed", 0.0) for row in conn.execute(query)}
 
 
-def _pace(conn: Connection, run_id: str) -> tuple[float | None, int | None]:
-    """Steps a second of the run's quickest stream, and its newest step."""
-    rows = conn.execute(select(streams.c.last, streams.c.last_step).where(streams.c.run_id == run_id)).all()
+def _pace(conn: Connection, run_id: str) -> tuple[float | None, int | None, float | None]:
+    """Steps a second of the run's quickest stream; its newest step, and when that was taken by the trainer's clock."""
+    query = select(streams.c.stream_key, streams.c.last, streams.c.last_step).where(streams.c.run_id == run_id)
+    rows = conn.execute(query).all()
     rates = [rate for row in rows if (rate := row.last.get("steps_per_s"))]
-    steps = [row.last_step for row in rows if row.last_step is not None]
-    return max(rates, default=None), max(steps, default=None)
+    newest = max((row for row in rows if row.last_step is not None), key=lambda row: row.last_step, default=None)
+    if newest is None:
+        return max(rates, default=None), None, None
+    launches = conn.scalars(select(attempts.c.attempt_key).where(attempts.c.run_id == run_id)).all()
+    of_step = (steps.c.run_id == run_id, steps.c.stream_key == newest.stream_key, steps.c.step == newest.last_step)
+    taken_at_s = conn.scalar(select(func.max(steps.c.wall_time_s)).where(*of_step, steps.c.attempt_key.in_(launches)))
+    return max(rates, default=None), newest.last_step, taken_at_s
 
 
 def _longest_pause_s(conn: Connection, run_id: str) -> float:

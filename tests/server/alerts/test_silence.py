@@ -50,6 +50,13 @@ def test_no_steps_but_heartbeats_is_a_stall_told_once_and_over_with_the_next_ste
     assert len(store.rows(models.outbox)) == 1
 
 
+def test_a_run_that_was_history_when_it_came_is_no_silence(store: Store) -> None:
+    """An import of what another server had, of a run that never said that it ended."""
+    store.now_s += 10 * 86_400.0
+    store.send(list(range(40)), loss=[1.0] * 40, wall_time_s=[START_S + step for step in range(40)])
+    assert wait(store, 120, heartbeats=False) == 0
+
+
 def test_neither_steps_nor_heartbeats_is_a_crash(store: Store) -> None:
     train(store)
     assert wait(store, 35, heartbeats=False) == 1
