@@ -16,7 +16,7 @@ from gradsight.errors import ConfigurationError
 from gradsight.hearing import Hearing
 from tests.client.conftest import small_model
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 def batch(norms: Sequence[float], first_step: int = 0, **columns: Sequence[object]) -> wire.Batch:

@@ -17,7 +17,7 @@ from gradsight_server.settings import Settings
 
 RUN = "0123456789abcdef" * 2
 BATCHES = f"/api/v1/runs/{RUN}/streams/main/batches"
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Event(NamedTuple):
