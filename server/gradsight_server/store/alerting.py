@@ -5,7 +5,7 @@ nothing, and of several servers, each with the run locked, the next goes on wher
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +13,8 @@ from sqlalchemy import Connection, bindparam, select
 
 from gradsight import wire
 from gradsight_server.alerts.columns import Columns
+from gradsight_server.alerts.groups import is_of_group, parents, rules_of_group
+from gradsight_server.alerts.rules import Kind, Rule
 from gradsight_server.alerts.setting import setting_of
 from gradsight_server.alerts.sliding import State, decode, encode
 from gradsight_server.alerts.watch import Watch
@@ -34,7 +36,7 @@ ANSWERED_S = 60.0
 _logger = logging.getLogger(__name__)
 
 _LOAD = Prepared(
-    select(runs.c.project, streams.c.record, alert_states.c.state)
+    select(runs.c.project, streams.c.stream, streams.c.record, alert_states.c.state)
     .select_from(
         streams.join(runs, runs.c.run_id == streams.c.run_id).outerjoin(
             alert_states,
@@ -107,9 +109,12 @@ def _guarded(conn: Connection, key: AttemptKey, taken: Sequence[Taken], rule_boo
     row = _LOAD.one(conn, {"of_run": key[0], "of_stream": key[1]})
     if row is None:
         return  # deleted in this very transaction
-    project, record, kept = row
+    project, stream, record, kept = row
     try:
-        watch, closed = _watched(conn, key, taken, rule_book, project, record, kept)
+        rules = rule_book.rules(conn, project, key[0])
+        if _is_of_group(conn, key[0], stream):
+            rules = rules_of_group(rules)
+        watch, closed = _watched(conn, key, taken, rules, record, kept)
     except Exception as error:
         if repr(error) not in rule_book.failures:
             rule_book.failures.add(repr(error))
@@ -128,8 +133,7 @@ def _watched(
     conn: Connection,
     key: AttemptKey,
     taken: Sequence[Taken],
-    rule_book: RuleBook,
-    project: str,
+    rules: Mapping[Kind, Rule],
     record: object,
     kept: bytes | None,
 ) -> tuple[Watch | None, list[News]]:
@@ -148,7 +152,7 @@ def _watched(
     text = record if isinstance(record, str) else msgspec.json.encode(record).decode()
     watch = Watch(
         state or State(attempt_key),
-        rule_book.rules(conn, project, run_id),
+        rules,
         setting_of(text),
         now_s=now_s,
         new_id=alert_rows.id_giver(conn, run_id),
@@ -159,6 +163,14 @@ def _watched(
         if item.num_lost is not None and key[1] == FIRST_STREAM:
             watch.lose(item.num_lost)
     return watch, closed
+
+
+def _is_of_group(conn: Connection, run_id: str, stream: str) -> bool:
+    names = [parent for parent, _ in parents(stream)]
+    if not names:
+        return False
+    query = select(streams.c.stream, streams.c.record).where(streams.c.run_id == run_id, streams.c.stream.in_(names))
+    return is_of_group(stream, {row.stream: row.record.get("policy") for row in conn.execute(query)})
 
 
 def _started_later(conn: Connection, run_id: str, attempt_key: int, than: int) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, select
 
 from gradsight_server.alerts.columns import Columns
+from gradsight_server.alerts.groups import is_of_group, rules_of_group
 from gradsight_server.alerts.rules import Change, Kind, Rule, effective
 from gradsight_server.alerts.setting import Setting, setting_of
 from gradsight_server.alerts.silence import Quiet, is_silent
@@ -127,12 +128,18 @@ def _of_run(
             if launch.started_at_s >= since_s and lost >= (rules[kind].threshold or 1) and rules[kind].enabled:
                 fired.fire(None)
         return
-    query = select(streams.c.stream_key, streams.c.record).where(streams.c.run_id == fired.run_id)
-    for stream in conn.execute(query.order_by(streams.c.stream_key)).all():
+    query = select(streams.c.stream_key, streams.c.stream, streams.c.record).where(streams.c.run_id == fired.run_id)
+    rows = conn.execute(query.order_by(streams.c.stream_key)).all()
+    policies = {stream.stream: stream.record.get("policy") for stream in rows}
+    of_group = rules_of_group(rules)
+    for stream in rows:
+        judged_by = of_group if is_of_group(stream.stream, policies) else rules
+        if not judged_by[kind].enabled:
+            continue
         setting = setting_of(msgspec.json.encode(stream.record).decode())
         for launch in launches:
             key = (fired.run_id, stream.stream_key, launch.attempt_key)
-            trial = _Trial(kind, rules, setting, launch.attempt_key, fired)
+            trial = _Trial(kind, judged_by, setting, launch.attempt_key, fired)
             for columns in _recorded(conn, key, since_s):
                 done.num_steps += len(columns)
                 trial.see(columns)

@@ -124,6 +124,35 @@ def test_streams_are_judged_each_by_itself(store: Store) -> None:
     assert row["state"] == "open"
 
 
+def test_of_groups_one_cause_is_one_alert_and_each_groups_clipping_is_judged(store: Store) -> None:
+    groups = 'groups("0.*": 0.1, "a/*": 1.0, "*": 1.0)'
+    records = {
+        stream: wire.StreamRecord(precision="fp32", scaler=None, policy=policy)
+        for stream, policy in (("main", groups), ("main/a/*", "global_norm(1.0)"), ("gan", "global_norm(1.0)"))
+    }
+    store.put(streams=records)
+    for stream in ("main", "main/0.*", "main/a/*", "main/*"):
+        burst(store, 0, stream=stream)
+    assert alerts(store) == [("nonfinite_burst", "open", 0)]
+    num = 2_500
+    steps, norms = list(range(5, 5 + num)), [5.0, 3.0, 8.0, 4.0, 7.0] * (num // 5)
+    for stream in ("main", "main/a/*"):
+        store.send(steps, grad_norm_before_clip=norms, max_norm=[1.0] * num, stream=stream)
+    assert [(row["kind"], row["stream_key"]) for row in store.rows(models.alerts)] == [
+        ("nonfinite_burst", 1),
+        ("over_clipping", 2),
+    ]
+    assert {row["payload"]["stream"] for row in store.rows(models.outbox)} == {"main", "main/a/*"}
+
+
+def test_a_slash_alone_makes_no_group(store: Store) -> None:
+    groups = wire.StreamRecord(policy='groups("0.*": 0.1, "*": 1.0)')
+    store.put(streams={"gan": wire.StreamRecord(policy="global_norm(1.0)"), "main": groups})
+    for stream in ("alone/generator", "gan/generator", "main/generator", "/main", "main/"):
+        burst(store, 0, stream=stream)
+    assert len(alerts(store)) == 5
+
+
 def test_another_rank_is_not_judged(store: Store) -> None:
     store.send([0, 0, 1, 1, 2, 2], grad_norm_before_clip=[1.0, NAN] * 3, rank=[0, 1] * 3)
     assert alerts(store) == []

@@ -329,6 +329,17 @@ def test_a_preview_tells_how_often_a_rule_would_have_fired_and_on_what_it_looked
         assert told.client.post("/api/v1/alert-rules/preview", json=body).status_code == 422
 
 
+def test_a_preview_counts_one_cause_once_where_a_policy_has_groups(told: Running) -> None:
+    told.put(streams={"main": {"policy": 'groups("0.*": 0.1, "*": 1.0)'}})
+    norms: list[Any] = [1.0] * 50 + ["NaN"] * 5
+    for stream in ("main", "main/0.*", "main/*"):
+        told.send({"step": list(range(55)), "grad_norm_before_clip": norms}, stream=stream)
+    assert [item["stream"] for item in items(told)] == ["main"]
+    body = {"rule": {"kind": "nonfinite_burst"}}
+    found = told.checked(told.client.post("/api/v1/alert-rules/preview", json=body))
+    assert (found["num_fired"], found["covered"]["num_steps"]) == (1, 55)
+
+
 def test_a_preview_of_silence_counts_long_pauses(told: Running) -> None:
     times = [time.time() - 1000 + step for step in range(100)] + [time.time() - 1000 + 300]
     told.send({"step": list(range(101)), "loss": [1.0] * 101, "wall_time_s": times})
