@@ -21,6 +21,9 @@ CALM_STEPS: dict[Kind, int] = {
     "telemetry_loss": 200,
 }
 """So long a condition must be gone until its alert resolves. Those not named are about a window: slow enough."""
+OUTLASTS: frozenset[Kind] = frozenset({"scale_below_one"})
+"""What the training is left with when the cause is over: told of then, where it still holds. Those not named are about
+a window that the cause still lies in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Life:
             condition = self.state.conditions[kind] = Condition()
         if condition.since_row is None:
             condition.since_row = row
-        if condition.has_begun:
+        if condition.has_begun and not self._outlasts(kind, condition):
             if is_sign and condition.alert is not None and condition.alert.is_open:
                 self._go_on(kind, condition.alert, row, step, seen())
         elif row - condition.since_row + 1 >= (self.rules[kind].sustain or 1):
@@ -101,7 +104,7 @@ class Life:
 
     def _begin(self, kind: Kind, condition: Condition, row: int, step: int, seen: Seen) -> None:
         condition.has_begun = True
-        explaining = next((other for other in self._open() if kind in EXPLAINS.get(other, ())), None)
+        explaining = self._explaining(kind)
         if explaining is not None:
             return self._fold(kind, explaining)
         alert = condition.alert
@@ -115,6 +118,12 @@ class Life:
         for other in list(self._open()):
             if other in EXPLAINS.get(kind, ()):
                 self._give_over(other, kind, alert, step)
+
+    def _explaining(self, kind: Kind) -> Kind | None:
+        return next((other for other in self._open() if kind in EXPLAINS.get(other, ())), None)
+
+    def _outlasts(self, kind: Kind, condition: Condition) -> bool:
+        return kind in OUTLASTS and not condition.has_open_alert and self._explaining(kind) is None
 
     def _repeat(self, kind: Kind, alert: Remembered, row: int, step: int, seen: Seen) -> None:
         is_reminder = self._now_s - alert.told_at_s >= self.rules[kind].cool_down_s

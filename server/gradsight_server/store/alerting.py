@@ -190,7 +190,9 @@ def _write(conn: Connection, key: AttemptKey, watch: Watch, taken: Sequence[Take
     is_stale = _is_stale(taken, now_s)
     for found in watch.life.news:
         outcome.news.append(alert_rows.news(run_id, found.alert_id, found.change, stream_key, attempt_key, now_s=now_s))
-        if found.change in alert_rows.TOLD and not is_stale:
+        # What turned out at once to be a consequence of another is told with that one.
+        is_folded = watch.life.writes.get(found.alert_id, {}).get("folded_into") is not None
+        if found.change in alert_rows.TOLD and not is_stale and not is_folded:
             message = alert_rows.message_of(conn, run_id, found.alert_id, found.change, now_s=now_s)
             if message is not None:
                 outcome.messages.append(message)

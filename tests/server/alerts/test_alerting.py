@@ -48,6 +48,17 @@ def test_a_burst_is_one_alert_one_tick_and_one_message(store: Store) -> None:
     ]
 
 
+def test_what_folds_into_another_in_the_same_transaction_sends_no_message_of_its_own(store: Store) -> None:
+    calm(store, 0)
+    norms = [NAN] * 25
+    store.send(
+        list(range(40, 65)), grad_norm_before_clip=norms, loss=norms, loss_scale=[2.0 ** (10 - i) for i in range(25)]
+    )
+    opened = [(row["kind"], row["folded_into"]) for row in store.rows(models.alerts)]
+    assert (opened[0], opened[-1]) == (("nonfinite_burst", len(opened)), ("dead_run", None))
+    assert [row["payload"]["kind"] for row in store.rows(models.outbox)] == ["dead_run"]
+
+
 def test_what_is_sent_again_opens_nothing_again(store: Store) -> None:
     for _ in range(3):
         burst(store, 0)

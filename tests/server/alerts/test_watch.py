@@ -216,6 +216,25 @@ def test_a_scale_below_one_is_told_of_and_resolves_above() -> None:
     assert stream.send([1.0] * 50, scale=[1.0] * 50) == [Told("scale_below_one", "resolved", 171)]
 
 
+def test_the_scale_that_lasting_nan_drives_below_one_is_no_alert_of_its_own() -> None:
+    stream = Stream(FP16)
+    stream.send([1.0] * 150, scale=[1024.0] * 150)
+    scales = [1024.0 / 2**i for i in range(25)]
+    stream.send([NAN] * 25, loss=[NAN] * 25, skipped=[True] * 25, scale=scales)
+    assert [found.kind for found in stream.told if found.change == "opened"] == ["nonfinite_burst", "dead_run"]
+    assert "scale_below_one" in stream.alerts[1]["folded"]
+
+
+def test_a_scale_that_stays_below_one_when_the_nan_is_over_is_told_of_then() -> None:
+    stream = Stream(FP16)
+    stream.send([1.0] * 150, scale=[2.0] * 150)
+    stream.send([NAN] * 4, skipped=[True] * 4, scale=[2.0, 1.0, 0.5, 0.25])
+    assert stream.told == [Told("nonfinite_burst", "opened", 152)]
+    stream.send([1.0] * 100, skipped=[False] * 100, scale=[0.125] * 100)
+    assert stream.told[1:] == [Told("nonfinite_burst", "resolved", 171), Told("scale_below_one", "opened", 171)]
+    assert stream.send([1.0] * 30, skipped=[False] * 30, scale=[1.0] * 30) == [Told("scale_below_one", "resolved", 273)]
+
+
 def test_a_scale_of_zero_or_minus_one_is_a_placeholder() -> None:
     stream = Stream()
     stream.send([1.0] * 100, scale=[-1.0] * 50 + [0.0] * 50)
