@@ -67,9 +67,9 @@ CONTENT_TYPE_JSON = "application/json"
 
 NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | NonFinite | None
-_NO_NUL = r"^[^\x00]*$"  # PostgreSQL has no NUL in a text
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=_NO_NUL)]
-LayerName = Annotated[str, Meta(min_length=1, max_length=1024, pattern=_NO_NUL)]
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL has no NUL in a text
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_NUL)]
+LayerName = Annotated[str, Meta(min_length=1, max_length=1024, pattern=NO_NUL)]
 Step = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Moment = Annotated[float, Meta(ge=0.0, le=1e11)]
@@ -128,9 +128,9 @@ class Metric(Struct, kw_only=True, forbid_unknown_fields=True):
 class Event(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Something that happened; the kinds `finished` and `failed` end a run."""
 
-    kind: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
+    kind: Annotated[str, Meta(min_length=1, max_length=64, pattern=NO_NUL)]
     step: Step | None = None
-    message: Annotated[str, Meta(max_length=4096, pattern=_NO_NUL)] = ""
+    message: Annotated[str, Meta(max_length=4096, pattern=NO_NUL)] = ""
     wall_time_s: Moment | None = None
     control_id: Count | None = None
     """Of `max_norm_changed` and `control_refused`: the wish (`Control.id`) that this is the end of."""
@@ -140,7 +140,7 @@ class Batch(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
     """Body of `POST /api/v1/runs/{run_id}/streams/{stream}/batches`. An empty one is a heartbeat."""
 
     schema: Annotated[int, Meta(ge=1)] = SCHEMA
-    attempt_id: Annotated[str, Meta(max_length=64, pattern=_NO_NUL)] = ""
+    attempt_id: Annotated[str, Meta(max_length=64, pattern=NO_NUL)] = ""
     attempt_started_at_s: Moment | None = None
     sequence: Annotated[int, Meta(ge=0, le=MAX_STEP)] | None = None
     """How many rows this process recorded on this stream before this batch: a jump is a gap."""
@@ -176,7 +176,7 @@ class Batch(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
         Annotated[list[Literal["nan", "inf", "nan+inf"] | None], Meta(max_length=MAX_STEPS_PER_BATCH)] | UnsetType
     ) = UNSET
 
-    layers_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)] | None = None
+    layers_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=NO_NUL)] | None = None
     layers: Annotated[list[LayerNames], Meta(max_length=MAX_LAYERS)] | None = None
     layer_step: Annotated[list[Step], Meta(max_length=MAX_STEPS_PER_BATCH)] = []
     layer_norms: bytes | list[list[Number]] | None = None

@@ -9,7 +9,7 @@ from gradsight_server.alerts.rules import Kind
 from gradsight_server.alerts.rules import Severity as AlertSeverity
 from gradsight_server.schemas import Shape
 
-Person = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
+Person = Annotated[str, Meta(min_length=1, max_length=256, pattern=wire.NO_NUL)]
 
 
 class AlertShape(Shape):
@@ -253,5 +253,5 @@ class ControlPut(Struct, kw_only=True, forbid_unknown_fields=True):
 
     max_norm: float | wire.NonFinite
     stream: wire.Name = "main"
-    pattern: Annotated[str, Meta(max_length=1024)] | None = None
+    pattern: Annotated[str, Meta(max_length=1024, pattern=wire.NO_NUL)] | None = None
     by: Person | None = None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 
 from gradsight_server.alerts.courier import Courier
@@ -34,6 +34,7 @@ from gradsight_server.api import (
 )
 from gradsight_server.api.answers import HANDLED, Envelope, on_error
 from gradsight_server.api.figure_cache import FigureCache
+from gradsight_server.api.services import no_nul
 from gradsight_server.auth import Door, Token
 from gradsight_server.background import Background, chores, prompt_chores
 from gradsight_server.hosts import Hosts
@@ -91,7 +92,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
         notifications,
         control,
     ):
-        app.include_router(room.router, prefix=API)
+        app.include_router(room.router, prefix=API, dependencies=[Depends(no_nul)])
     for room in (health, login, docs, pages):
         app.include_router(room.router)
     for kind in HANDLED:

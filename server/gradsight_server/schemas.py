@@ -405,5 +405,5 @@ class RunPatch(Struct, kw_only=True, forbid_unknown_fields=True):
 
     name: wire.Name | None = None
     tags: Annotated[list[wire.Name], Meta(max_length=64)] | None = None
-    notes: Annotated[str, Meta(max_length=65_536)] | None = None
+    notes: Annotated[str, Meta(max_length=65_536, pattern=wire.NO_NUL)] | None = None
     archived: bool | None = None

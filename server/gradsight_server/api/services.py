@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from gradsight import wire
+from gradsight_server.errors import InvalidRequestError
 from gradsight_server.live import LiveHub
 from gradsight_server.store.database import Database
 from gradsight_server.store.runs import normal_run_id
@@ -24,6 +25,19 @@ async def _live(request: Request) -> LiveHub:
 
 async def _run_id(run_id: Annotated[str, Path(description="32 hex digits; hyphens are accepted.")]) -> str:
     return normal_run_id(run_id)
+
+
+async def no_nul(request: Request) -> None:
+    """Refuses a NUL in any text of the address: PostgreSQL has none in a text, and SQLite shall answer the same.
+
+    Raises:
+        InvalidRequestError
+    """
+    if "\0" not in request.scope["path"] and b"%00" not in request.scope["query_string"]:
+        return
+    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+        if "\0" in str(value) and name != "run_id":  # which has a refusal of its own
+            raise InvalidRequestError(f"{name} must be a text without NUL, got {value!r}.")
 
 
 DatabaseHere = Annotated[Database, Depends(_database)]
