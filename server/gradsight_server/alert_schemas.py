@@ -176,14 +176,14 @@ class ControlWish(Shape):
     pattern: str | None
     max_norm: float
     previous_max_norm: float | None
-    state: Literal["asked", "applied", "refused"]
-    """Refused by the training process, which says why in `message`."""
+    state: Literal["asked", "applied", "refused", "expired"]
+    """Refused by the training process, which says why in `message`; expired where a later launch began before that."""
     by: str | None
     asked_at_s: float
     settled_at_s: float | None
     applied_step: int | None
     message: str
-    """What the training process said to it."""
+    """What the training process said to it, or why nothing came of it."""
 
 
 class Controllable(Shape):

@@ -52,4 +52,4 @@ async def put_control(request: Request, database: DatabaseHere, run_id: RunId) -
 
 def _state(database: Database, run_id: str) -> dict[str, Any]:
     with database.reading() as conn:
-        return control.state(conn, run_id)
+        return control.state(conn, run_id, now_s=time.time())

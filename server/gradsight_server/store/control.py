@@ -1,7 +1,8 @@
 """A hand on the threshold: what people ask of a live run, until its process has said what became of it.
 
 A stream's wishes are in its row: {"wishes": [{"id", "max_norm", "pattern", "state", …}]}, the newest of each pattern;
-ids count over the run. They go out with the answers to batches, of whichever stream, and come back as events.
+ids count over the run. They go out with the answers to batches, of whichever stream, and come back as events. Each is
+asked of one launch: who resumes the run later has not been asked.
 """
 
 import hashlib
@@ -19,10 +20,12 @@ from gradsight_server.errors import ControlRefusedError, InvalidRequestError, Ru
 from gradsight_server.store import attempts, places, statements
 from gradsight_server.store.models import runs, streams
 from gradsight_server.store.pending import pending_of
+from gradsight_server.store.summaries import run_state
 
 ASKED_KIND = "control"
 APPLIED_KIND, REFUSED_KIND = "max_norm_changed", "control_refused"
 MAX_PATTERNS = 256
+EXPIRED = "The launch that it was asked of did not take it before a later one began."
 
 
 def ask(
@@ -51,7 +54,7 @@ def ask(
         known = ", ".join(sorted(rows)) or "none yet"
         raise ControlRefusedError(f"The run has no stream {stream!r}; it has {known}.")
     row = rows[stream]
-    reason = _why_not(run, row, pattern)
+    reason = _why_not(run, row, pattern, now_s)
     launches = attempts.in_order(conn, run_id)
     if reason is None and not launches:
         reason = "The run has not begun yet."
@@ -64,6 +67,7 @@ def ask(
         "pattern": pattern,
         "previous_max_norm": before,
         "state": "asked",
+        "attempt_key": launches[-1].attempt_key,
         "by": by,
         "asked_at_s": now_s,
     }
@@ -78,7 +82,7 @@ def ask(
     pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
-def state(conn: Connection, run_id: str) -> dict[str, Any]:
+def state(conn: Connection, run_id: str, *, now_s: float) -> dict[str, Any]:
     """What was asked and what became of it, and which thresholds there are to change.
 
     Raises:
@@ -86,11 +90,13 @@ def state(conn: Connection, run_id: str) -> dict[str, Any]:
     """
     run = _run(conn, run_id)
     rows = {row.stream: row for row in _streams(conn, run_id)}
-    wishes = [_wish(stream, wish) for stream, row in rows.items() for wish in _wishes(row)]
+    launches = attempts.in_order(conn, run_id)
+    newest = launches[-1].attempt_key if launches else None
+    wishes = [_wish(stream, wish, newest) for stream, row in rows.items() for wish in _wishes(row)]
     return {
         "wishes": sorted(wishes, key=lambda wish: -wish["asked_at_s"]),
         "thresholds": [
-            _threshold(run, rows, stream, pattern)
+            _threshold(run, rows, stream, pattern, now_s)
             for stream, row in rows.items()
             for pattern in _patterns(_policy(row.record))
         ],
@@ -98,12 +104,13 @@ def state(conn: Connection, run_id: str) -> dict[str, Any]:
 
 
 def wishes_for(conn: Connection, place: places.Place) -> list[wire.Control]:
-    """What the answer to a batch asks for: only of the launch that started last, for an older one is history."""
+    """What the answer to a batch asks for: only of the launch that started last, for an older one is history, and only
+    what was asked of it."""
     asked = [
         wire.Control(id=wish["id"], max_norm=wish["max_norm"], stream=row.stream, pattern=wish["pattern"])
         for row in _streams(conn, place.run_id)
         for wish in _wishes(row)
-        if wish["state"] == "asked"
+        if wish["state"] == "asked" and wish.get("attempt_key") == place.attempt_key
     ]
     if not asked or attempts.in_order(conn, place.run_id)[-1].attempt_key != place.attempt_key:
         return []
@@ -146,7 +153,7 @@ def _wishes(row: Row[Any]) -> list[dict[str, Any]]:
 
 
 def _run(conn: Connection, run_id: str) -> Row[Any]:
-    row = conn.execute(select(runs.c.status).where(runs.c.run_id == run_id)).one_or_none()
+    row = conn.execute(select(runs.c.status, runs.c.last_seen_s).where(runs.c.run_id == run_id)).one_or_none()
     if row is None:
         raise RunNotFoundError(run_id)
     return row
@@ -171,12 +178,17 @@ def _patterns(policy: Policy | None) -> Iterable[str | None]:
     return tuple(policy.policies) if isinstance(policy, Groups) else (None,)
 
 
-def _why_not(run: Row[Any], row: Row[Any], pattern: str | None) -> str | None:
+def _why_not(run: Row[Any], row: Row[Any], pattern: str | None, now_s: float) -> str | None:
     """Why the threshold cannot be changed; None where it can."""
     if not row.record.get("allow_control"):
         return "The run does not allow it: Monitor(…, allow_control=True) does."
     if run.status != "running":
         return f"The run has ended ({run.status})."
+    if (
+        run_state(run.status, last_seen_s=run.last_seen_s, last_step_at_s=None, steps_per_s=None, now_s=now_s)
+        == "silent"
+    ):
+        return f"The run is silent: nothing has been heard of it for {now_s - run.last_seen_s:.0f} s."
     if row.record.get("policy", "") is None:
         return "The run does not clip."
     policy = _policy(row.record)
@@ -214,8 +226,10 @@ def _max_norm(rows: Mapping[str, Row[Any]], stream: str, pattern: str | None) ->
     return limit if isinstance(limit, float | int) and math.isfinite(limit) else None
 
 
-def _threshold(run: Row[Any], rows: Mapping[str, Row[Any]], stream: str, pattern: str | None) -> dict[str, Any]:
-    reason = _why_not(run, rows[stream], pattern)
+def _threshold(
+    run: Row[Any], rows: Mapping[str, Row[Any]], stream: str, pattern: str | None, now_s: float
+) -> dict[str, Any]:
+    reason = _why_not(run, rows[stream], pattern, now_s)
     return {
         "stream": stream,
         "pattern": pattern,
@@ -225,19 +239,21 @@ def _threshold(run: Row[Any], rows: Mapping[str, Row[Any]], stream: str, pattern
     }
 
 
-def _wish(stream: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+def _wish(stream: str, wish: Mapping[str, Any], newest: int | None) -> dict[str, Any]:
+    """A wish as it is shown; `newest` is the launch that started last."""
+    is_expired = wish["state"] == "asked" and wish.get("attempt_key") != newest
     return {
         "id": wish["id"],
         "stream": stream,
         "pattern": wish["pattern"],
         "max_norm": wish["max_norm"],
         "previous_max_norm": wish["previous_max_norm"],
-        "state": wish["state"],
+        "state": "expired" if is_expired else wish["state"],
         "by": wish["by"],
         "asked_at_s": wish["asked_at_s"],
         "settled_at_s": wish.get("settled_at_s"),
         "applied_step": wish.get("applied_step"),
-        "message": wish.get("message", ""),
+        "message": EXPIRED if is_expired else wish.get("message", ""),
     }
 
 

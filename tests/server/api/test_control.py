@@ -4,8 +4,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from gradsight_server import alert_schemas as shapes
+from gradsight_server.store import models
 from tests.server.api.kit import RUN, Running
 
 OTHER = f"{1:032x}"
@@ -84,6 +86,34 @@ def test_any_stream_of_the_newest_launch_hears_of_it_and_an_older_launch_does_no
     newest = run_server.send({"attempt_id": "b"}, stream="discriminator")
     assert [(wish["stream"], wish["max_norm"]) for wish in newest["control"]] == [("generator", 2.0)]
     assert run_server.send({"attempt_id": "a"}, stream="generator")["control"] == []
+
+
+def test_a_wish_dies_with_the_launch_it_was_asked_of(run_server: Running) -> None:
+    allow(run_server)
+    run_server.send({"step": [0], "attempt_id": "a", "attempt_started_at_s": 1.0})
+    (wish,) = run_server.checked(ask(run_server, max_norm=2.0))["wishes"]
+    later = {"attempt_id": "b", "attempt_started_at_s": 2.0}
+    assert run_server.send(later | {"step": [1]})["control"] == []
+    (expired,) = state(run_server)["wishes"]
+    assert (expired["state"], "later one began" in expired["message"]) == ("expired", True)
+    run_server.checked(ask(run_server, max_norm=3.0))
+    assert [asked["max_norm"] for asked in run_server.send(later)["control"]] == [3.0]
+    newer = run_server.send({"attempt_id": "c", "attempt_started_at_s": 3.0})
+    assert newer["control"] == run_server.send(later)["control"] == []
+    run_server.send({"attempt_id": "b"} | applied({"id": wish["id"] + 1}, 9))
+    assert state(run_server)["wishes"][0]["state"] == "applied", "what an older launch's spool says late is true"
+
+
+def test_a_silent_run_refuses_until_it_is_heard_of_again(run_server: Running) -> None:
+    allow(run_server)
+    run_server.send({"step": [0]})
+    long_ago = update(models.runs).values(last_seen_s=models.runs.c.last_seen_s - 60)
+    run_server.app.state.database.write(lambda conn: conn.execute(long_ago)).result(10)
+    refused = ask(run_server, max_norm=2.0)
+    assert (refused.status_code, "silent" in refused.json()["detail"]) == (409, True)
+    assert "silent" in state(run_server)["thresholds"][0]["reason"]
+    run_server.send({})
+    assert ask(run_server, max_norm=2.0).status_code == 200
 
 
 def test_of_groups_the_pattern_must_be_named(run_server: Running) -> None:
