@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.cleaning import Cleaning
-from gradsight_server.importers.items import Happened, Item, Meaning, Point, Restart, Setting, Unread
+from gradsight_server.importers.items import OF_GRADIENTS, Happened, Item, Meaning, Point, Restart, Setting, Unread
 from gradsight_server.importers.placing import Placing, Row
 from gradsight_server.importers.ranks import Ranks
 from gradsight_server.importers.settings import RunSettings
@@ -21,21 +21,6 @@ MAX_STREAMS = 64
 MAX_HAPPENED = 10_000
 MAX_UNREAD = 100
 """So many lines are kept that could not be read; the others are counted."""
-OF_GRADIENTS = frozenset(
-    (
-        "grad_norm_before_clip",
-        "clip_coef",
-        "clipped_layer_fraction",
-        "loss_scale",
-        "loss_scale_after",
-        "skipped",
-        "num_nonfinite_layers",
-        "num_layers_without_grad",
-        "headroom_log2",
-        "underflow_fraction",
-    )
-)
-"""Without one of these a log has nothing to say of gradients."""
 
 
 class Sink(Protocol):

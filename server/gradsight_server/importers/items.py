@@ -6,6 +6,22 @@ from typing import Literal
 
 Stage = Literal["before_clip", "after_clip", "unknown"]
 
+OF_GRADIENTS = frozenset(
+    (
+        "grad_norm_before_clip",
+        "clip_coef",
+        "clipped_layer_fraction",
+        "loss_scale",
+        "loss_scale_after",
+        "skipped",
+        "num_nonfinite_layers",
+        "num_layers_without_grad",
+        "headroom_log2",
+        "underflow_fraction",
+    )
+)
+"""Without one of these a log has nothing to say of gradients."""
+
 
 @dataclass(slots=True)
 class Point:

@@ -4,14 +4,16 @@ import io
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from pkgutil import iter_modules
 
-from gradsight_server.errors import SettingsError
+from gradsight_server.errors import NothingToReadError, SettingsError
 from gradsight_server.importers import formats
-from gradsight_server.importers.format import FileFormat, Format, LineFormat
+from gradsight_server.importers.format import FileFormat, Format, LineFormat, Options
+from gradsight_server.importers.items import OF_GRADIENTS, Item, Point
 from gradsight_server.importers.lines import LineSource
-from gradsight_server.importers.opening import is_packed, open_bytes, read_head, read_up_to
+from gradsight_server.importers.opening import DAMAGE, is_packed, open_bytes, read_head, read_up_to
 
 HEAD_BYTES = 2**18
 WINDOW_BYTES = 2**16
@@ -26,6 +28,8 @@ LAST = "key_value"
 """Takes any line with a norm or a scale, of configuration too…"""
 LAST_SHARE = 0.1
 """…so that it wins only where others find hardly a line of theirs: at its weight of 0.2, one in fifty."""
+NUM_TRIED = 500
+"""So many rows of a table tell whether gradients are in it."""
 SURE_WEIGHT = 0.5
 """A line format of less weight does not take a table from the generic formats."""
 
@@ -77,10 +81,41 @@ def recognise(path: Path) -> Format | None:
             scores[LAST] *= LAST_SHARE
         best = max(by_lines, key=lambda one: scores[one.name], default=None)
         if best is not None and scores[best.name] > 0 and (table is None or best.weight >= SURE_WEIGHT):
-            return best
+            return best if best.name == LAST else _tried(best, _items_of(best, sample), known.get(LAST), sample)
         if table is not None:
-            return table
+            is_large_document = len(head) >= HEAD_BYTES and head.lstrip()[:1] == b"["
+            return table if is_large_document else _tried(table, _first_items(table, path), known.get(LAST), sample)
     return None
+
+
+def _tried(best: Format, items: Iterator[Item], last: Format | None, sample: list[str]) -> Format | None:
+    """The best format; the fallback where only that finds gradients; None where the best finds nothing at all."""
+    points = [item for item in items if isinstance(item, Point)]
+    if any(map(_is_of_gradients, points)) or not isinstance(last, LineFormat):
+        return best
+    found = [item for item in _items_of(last, sample) if isinstance(item, Point) and _is_of_gradients(item)]
+    if len(found) >= min(2, max(1, len(points))):
+        return last
+    return best if points or isinstance(best, FileFormat) else None
+
+
+def _is_of_gradients(point: Point) -> bool:
+    return not OF_GRADIENTS.isdisjoint(point.values)
+
+
+def _items_of(one: LineFormat, sample: list[str]) -> Iterator[Item]:
+    """What a format reads in lines; their numbers count for nothing."""
+    is_given = one.pattern.search
+    also = one.also.search if one.also is not None else is_given
+    lines = [(at, line) for at, line in enumerate(sample, 1) if not one.only_matching or is_given(line) or also(line)]
+    return one.read(lines, Options())
+
+
+def _first_items(table: FileFormat, path: Path) -> Iterator[Item]:
+    try:
+        yield from islice(table.read(path, Options()), NUM_TRIED)
+    except (NothingToReadError, *DAMAGE):
+        return
 
 
 def _score(one: LineFormat, lines: list[str]) -> float:

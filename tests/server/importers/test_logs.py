@@ -140,6 +140,31 @@ def test_lines_of_names_and_numbers_are_read_by_any_program(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "step {} loss 2.5{} grad_norm 1.{}", "step: {} loss: 2.5{} grad_norm: 1.{}",
+        "step: {}, loss: 2.5{}, gnorm: 1.{}",
+        "[2026-01-01 10:00:00] step: {}; loss: 2.5{}; grad_norm: 1.{}", "iter {} | loss 2.5{} | grad_norm 1.{}",
+        "Iteration {}/50\tLoss: 2.5{}\tGradNorm: 1.{}", "step    {}  loss 2.5{}  gnorm 1.{}  lr 1e-4",
+        "2026-01-01 10:00:00,123 - INFO - step {} loss: 2.5{} grad_norm: 1.{}",
+        "[01/01 10:00:19 d2.utils.events]:  eta: 0:10:00  iter: {}  total_loss: 2.5{}  grad_norm: 1.{}  max_mem: 800M",
+        "Step {}: loss = 2.5{}, grad_norm = 1.{}", "iteration {}/99 | lr: 3e-05 | train_loss: 2.5{} | grad_norm: 1.{}",
+        '{{"log": "step: {} loss: 2.5{} grad_norm: 1.{}\\n", "stream": "stdout"}}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("numbers", [range(1), range(5), range(12)])
+def test_a_line_of_numbers_is_no_header_and_no_other_tools(tmp_path: Path, line: str, numbers: range) -> None:
+    log = read(tmp_path, "".join(line.format(i, i, i) + "\n" for i in numbers))
+    part = only_part(log)
+    assert (log.format_name, steps(part)) == ("key_value", list(numbers))
+    assert norms(part) == [float(f"1.{i}") for i in numbers]
+
+
+def test_a_header_with_numbers_in_it_is_one(tmp_path: Path) -> None:
+    assert norms(only_part(read(tmp_path, "Unnamed: 0,step,grad_norm,0,1\n0,1,1.5,7,8\n1,2,2.5,7,8\n"))) == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("", "is empty"), ("  \n \n", "is empty"), ("step,grad_norm\n", "no rows below"),
@@ -149,6 +174,7 @@ def test_lines_of_names_and_numbers_are_read_by_any_program(tmp_path: Path) -> N
         ('{"step": 1, "loss": null}\n', "no other numbers"),
         ("step 1: loss=2.5, lr: 0.1\n" * 5, "no gradient norm or loss scale found; found: loss, lr."),
         ('{"step": 1, "loss": 2.5, "lr": 0.1}\n', "no gradient norm or loss scale found; found: loss, lr."),
+        ("Step 1: loss = 2.5, lr = 0.1\n" * 5, "found: loss, lr."), ("step 1 loss 2 lr 0.1\n" * 5, "found: loss, lr."),
         ("step,loss\n1,2.5\n", "found: loss"), ("[" * 100_000, "no"), ('step\n"' + "x" * 2_000_000, "no"),
         ('{"a":' * 50_000, "no"), ("grad_norm\n" * 100, "no"),
     ],

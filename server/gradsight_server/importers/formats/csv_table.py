@@ -17,6 +17,7 @@ from gradsight_server.importers.opening import decoded, open_log, read_head
 DELIMITERS = (",", ";", "\t", "|")
 BLANKS = "blanks"
 OF_A_STEP = {"step", "loss", "grad_norm_before_clip", "loss_scale"}
+_DIGITS = re.compile(r"[+-]?(?:\d[\d.,]*(?:e[+-]?\d+)?|\b(?:nan|inf)\b)", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*")
 
 
@@ -53,7 +54,23 @@ def _fits(lines: list[str], cells_of: Callable[[str], list[str]]) -> bool:
     if len(names) < 2 or sum(1 for name in names if len(name) > 200 or "{" in name) > 0:
         return False
     whole = [row for row in others if len(row) == len(names) and any(number(cell) is not None for cell in row)]
+    if _is_row(names, [row for row in others if len(row) == len(names)]):
+        return False
     return len(whole) >= len(others) / 2 if others else bool(OF_A_STEP & chosen(names).keys())
+
+
+def _is_row(names: list[str], others: list[list[str]]) -> bool:
+    """Whether the first line is no header but a line like those after it: its words come again, or numbers stand in it.
+
+    `step 1 loss 2.0` names each number beside it, in each line.
+    """
+    numbers = sum(1 for name in names if number(name) is not None)
+    named = {i: cell for i, name in enumerate(names) if any(map(str.isalpha, cell := _DIGITS.sub("0", name.strip())))}
+    rows = [row for row in others if row != names]  # a table may have its names again
+    if not rows:
+        return 0 < numbers < len(names) or any(":" in name or "=" in name for name in names)
+    again = sum(1 for row in rows if any(_DIGITS.sub("0", row[i].strip()) == cell for i, cell in named.items()))
+    return again > len(rows) / 2
 
 
 def read(path: Path, options: Options) -> Iterator[Item]:
