@@ -1,6 +1,8 @@
 """What tables have in common, be their rows CSV or JSON: which column is which, and a row as a point."""
 
+import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from gradsight import wire
 from gradsight_server.importers.format import Options
@@ -44,6 +46,22 @@ class Columns:
         if "stream" in self._names:
             ours.setdefault("stream", "stream")
         return [(name, ours.get(name)) for name in names]
+
+
+def whole_objects(text: str, at: int) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects one behind the other from a place on, and where the first one begins that is cut or none."""
+    decoder = json.JSONDecoder()
+    found = []
+    while text[at : at + 1] == "{":
+        try:
+            row, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(row)
+        at = end
+        while text[at : at + 1] in (",", " ", "\n", "\r", "\t") and at < len(text):
+            at += 1
+    return found, at
 
 
 def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Item]:

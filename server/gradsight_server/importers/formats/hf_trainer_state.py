@@ -8,6 +8,7 @@ from typing import Any
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.format import FileFormat, Options
+from gradsight_server.importers.formats._tables import whole_objects
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Setting, Unread
 from gradsight_server.importers.names import column_of
 from gradsight_server.importers.numbers import number
@@ -15,6 +16,8 @@ from gradsight_server.importers.opening import decoded, read_whole
 
 STATE = "trainer_state.json"
 NO_METRICS = frozenset({"step", "epoch", "num_input_tokens_seen", "total_flos"})
+_HISTORY = re.compile(r'"log_history"\s*:\s*\[\s*')
+_NUMBERS = re.compile(r'"(logging_steps|max_steps)"\s*:\s*(\d{1,15})\s*,')
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -39,10 +42,14 @@ def _state_in(folder: Path) -> Path | None:
 def _read(path: Path, options: Options) -> Iterator[Item]:
     found = _state_in(path) if path.is_dir() else path
     assert found is not None, "recognised"
+    text = decoded(read_whole(found))
+    broken: Unread | None = None
     try:
-        state = json.loads(decoded(read_whole(found)))
+        state = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NothingToReadError(f"{str(found)!r} is no whole JSON: {error}.") from None
+        state, broken = _of_cut(text, error)
+        if not state["log_history"]:
+            raise NothingToReadError(f"{str(found)!r} is no whole JSON: {error}.") from None
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
         raise NothingToReadError(f"{str(found)!r}: log_history must be a list, got {type(history).__name__}.")
@@ -52,6 +59,19 @@ def _read(path: Path, options: Options) -> Iterator[Item]:
             yield Unread(place, f"an entry of log_history must be an object, got {type(row).__name__}")
         else:
             yield from _items_of(place, row, options)
+    if broken is not None:
+        yield broken
+
+
+def _of_cut(text: str, error: Exception) -> tuple[dict[str, Any], Unread]:
+    """What is whole of a state that breaks off, and where it does."""
+    state: dict[str, Any] = {"log_history": []}
+    begin = _HISTORY.search(text)
+    rows, at = whole_objects(text, begin.end()) if begin is not None else ([], 0)
+    state["log_history"] = rows
+    for name, value in _NUMBERS.findall(text[: begin.start()] + text[at:] if begin is not None else ""):
+        state.setdefault(name, float(value))
+    return state, Unread(text.count("\n", 0, at) + 1, f"the JSON breaks off after record {len(rows):,}: {error}")
 
 
 def _meanings(state: dict[str, Any]) -> Iterator[Item]:

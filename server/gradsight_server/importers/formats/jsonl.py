@@ -13,7 +13,7 @@ import msgspec
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.format import FileFormat, Options
-from gradsight_server.importers.formats._tables import Columns, items_of
+from gradsight_server.importers.formats._tables import Columns, items_of, whole_objects
 from gradsight_server.importers.items import Item, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.opening import decoded, open_log, read_head, read_whole
@@ -126,20 +126,11 @@ def _rows(document: Any) -> list[dict[str, Any]]:
 def _of_cut_document(path: Path, text: str, options: Options, error: Exception) -> Iterator[Item]:
     """The whole objects of an array that breaks off, or of objects one behind the other."""
     columns = Columns(options)
-    decoder = json.JSONDecoder()
-    at, num_rows = max(text.find("{"), 0), 0
-    while text[at : at + 1] == "{":
-        try:
-            row, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            break
-        num_rows += 1
-        yield from _items(num_rows, row, columns)
-        at = end
-        while text[at : at + 1] in (",", " ", "\n", "\r", "\t") and at < len(text):
-            at += 1
-    if not num_rows:
+    rows, at = whole_objects(text, max(text.find("{"), 0))
+    if not rows:
         raise NothingToReadError(f"{str(path)!r} is no whole JSON: {error}.")
+    for number, row in enumerate(rows, 1):
+        yield from _items(number, row, columns)
     if text[at:].strip(" \r\n\t]"):
         yield Unread(text.count("\n", 0, at) + 1, f"the JSON breaks off: {error}")
 

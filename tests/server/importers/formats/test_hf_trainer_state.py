@@ -88,6 +88,19 @@ def test_a_broken_file_is_refused_in_a_sentence(tmp_path: Path, text: str) -> No
         points(tmp_path / "s.json")
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_the_whole_records_of_a_state_that_breaks_off_are_read(tmp_path: Path, indent: int | None) -> None:
+    state = {"logging_steps": 10, "best_metric": None, "log_history": HISTORY, "max_steps": 40}
+    text = json.dumps(state, indent=indent)
+    for cut, expected in ((text.index("eval_runtime"), 2), (text.index("max_steps"), 4), (len(text) - 2, 4)):
+        (tmp_path / "s.json").write_text(text[:cut])
+        items = list(FORMAT.read(tmp_path / "s.json", Options()))
+        assert sum(isinstance(item, Point) for item in items) == expected
+        (unread,) = [item for item in items if isinstance(item, Unread)]
+        assert "the JSON breaks off after record" in unread.why
+        assert any(isinstance(item, Meaning) and item.averaged_over_steps == 10 for item in items)
+
+
 def test_an_entry_that_is_no_object_is_counted(tmp_path: Path) -> None:
     items = list(FORMAT.read(written(tmp_path, [*HISTORY, 7]), Options()))
     assert [item.line for item in items if isinstance(item, Unread)] == [6]
