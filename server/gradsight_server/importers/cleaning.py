@@ -109,7 +109,7 @@ class Cleaning:
                 self.counts["norm_not_finite"] += 1
             return
         stream.norm_is_negative = False
-        is_repeated = norm == stream.last_norm and row.step != stream.last_step
+        is_repeated = math.isfinite(norm) and norm == stream.last_norm and row.step != stream.last_step
         if is_repeated and norm > 0 and values.get("skipped") == 1.0:
             del values[NORM]
             self.counts["norm_stale"] += 1

@@ -40,7 +40,7 @@ _SIMPLE: dict[str, tuple[str, ...]] = {
         "step", "steps", "global step", "global steps", "globalstep", "iteration", "iterations", "iter", "iters", "it",
         "global iter", "global iteration", "num updates", "num update", "update", "updates", "update step", "n iter",
         "optimizer step", "optimizer steps", "opt step", "training step", "train step", "train steps", "train iter",
-        "train iteration", "trainer global step", "current step", "cur step", "current iteration", "cur iter",
+        "train iteration", "trainer global step", "current step", "current steps", "cur step", "current iteration", "cur iter",
         "step num", "step number", "step idx", "step id", "nstep", "num steps", "training global step", "batch idx",
         "gradient step", "gradient steps", "grad step", "grad steps", "train global step", "global batch", "niter",
     ),
@@ -147,7 +147,9 @@ def column_of(name: str) -> str | None:
     for start in range(len(words)):
         if (column := _BY_WORDS.get(" ".join(words[start:]))) is not None:
             # `train_` may stand before a validation loss's own words, not the other way round.
-            return column if all(word in _PLACES for word in words[:start]) else None
+            is_place = all(word in _PLACES for word in words[:start])
+            # `total_steps` is how many there will be.
+            return column if is_place and not (column == "step" and "total" in words[:start]) else None
         if words[start] not in _PLACES:
             return None
     return None

@@ -292,6 +292,17 @@ def test_a_skipped_step_that_repeats_the_norm_before_has_none() -> None:
     assert "On 2 lines a skipped step repeats the norm" in notes
 
 
+@pytest.mark.parametrize("norm", [math.inf, math.nan])
+def test_skipped_steps_that_are_not_finite_one_after_another_repeat_nothing(norm: float) -> None:
+    items: list[Item] = [
+        Point(i, i, {"grad_norm_before_clip": norm if 3 <= i < 9 else 1.0 + i, "skipped": float(3 <= i < 9)})
+        for i in range(12)
+    ]
+    part, notes = one(items)
+    assert [str(found) for found in norms(part)[3:9]] == [str(norm)] * 6
+    assert notes == ""
+
+
 def test_a_norm_known_to_hold_the_loss_scale_is_divided_by_it() -> None:
     meaning = Meaning("grad_norm_before_clip", "scaled_norm", is_scaled=True)
     part, notes = one([meaning, *points([1], grad_norm_before_clip=512.0, loss_scale=256.0), *points([2])])

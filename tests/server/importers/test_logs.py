@@ -165,6 +165,28 @@ def test_a_header_with_numbers_in_it_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch {epoch}/4 [{i}/9] loss=2.{n} grad_norm=1.{n}",
+        "Epoch {epoch}: 10%|##   | {i}/9 [00:10<00:10, 9.1it/s, v_num=3, grad_norm=1.{n}]",
+        "Epoch {epoch}/4\n{i}/9 [====>....] - loss: 2.{n} - grad_norm: 1.{n}",
+        "# Epoch {epoch} of 4 #\nstep {i} grad_norm 1.{n}",
+    ],
+)
+def test_a_bar_of_each_epoch_is_counted_through(tmp_path: Path, line: str) -> None:
+    places = [(epoch, i) for epoch in range(1, 5) for i in range(1, 10)]
+    text = "".join(line.format(epoch=epoch, i=i, n=10 * epoch + i) + "\n" for epoch, i in places)
+    part = only_part(read(tmp_path, "here we go\n" + text))
+    assert steps(part) == list(range(1, 37))
+    assert part.num_attempts == 1
+
+
+def test_how_many_steps_there_will_be_is_no_step(tmp_path: Path) -> None:
+    rows = [{"current_steps": 10 * i, "total_steps": 3000, "grad_norm": 1.0 + i} for i in range(1, 4)]
+    assert steps(only_part(read(tmp_path, rows))) == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("", "is empty"), ("  \n \n", "is empty"), ("step,grad_norm\n", "no rows below"),

@@ -43,6 +43,8 @@ _STEP = re.compile(
 )
 _FRACTION = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})(?![\d/.])")
 _EPOCH = re.compile(r"\bep(?:och)?\b\W{0,4}(\d{1,9}(?:\.\d+)?)", re.IGNORECASE)
+_HEADER = re.compile(r"[\s=*#-]{0,20}ep(?:och)?\W{0,4}(\d{1,9})(?:\s{0,4}(?:/|of)\s{0,4}\d{1,9})?[\s:=*#-]{0,80}", re.IGNORECASE)
+"""A line of its own before the lines of an epoch, as Keras prints it."""
 _RANK = re.compile(r"\[?\b(?:rank|RANK|Rank)[ _:=]?(\d{1,6})\b")
 _NUMBER = re.compile(r"(?<![\w.])(" + _VALUE + ")")
 _PRINTED = Printed()
@@ -63,6 +65,7 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
     own = {theirs: ours for ours, theirs in options.columns}
     plans: dict[tuple[str, ...], _Plan | None] = {}
     first_epoch: float | None = None
+    header_epoch: float | None = None
     for at, line in lines:
         parts = _NUMBER.split(line)
         skeleton = tuple(parts[::2])
@@ -72,12 +75,16 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
                 plans.clear()
             plan = plans[skeleton] = _plan(line, own) if is_given(line) else None
         if plan is None:
+            if (header := _HEADER.fullmatch(line)) is not None:
+                header_epoch = float(header[1])
             yield from _PRINTED.read(at, line)
             continue
         point = plan.point(at, parts[1::2])
         if not point.values.keys() - OF_CONFIGURATION:
             yield from _PRINTED.read(at, line)
             continue
+        if point.epoch is None:
+            point.epoch = header_epoch
         if point.step is None:
             if first_epoch is None:
                 first_epoch = point.epoch
@@ -180,12 +187,16 @@ def _known_part(name: str) -> str:
 
 def _counted(line: str, epoch: float | None, first_epoch: float | None) -> float | None:
     """The step by the line's last fraction; one that counts within an epoch is counted through."""
-    fractions = [(int(match[1]), int(match[2])) for match in _FRACTION.finditer(line)]
-    fractions = [(done, total) for done, total in fractions if done <= total and total > 1]
+    fractions = [(int(match[1]), int(match[2]), match.start()) for match in _FRACTION.finditer(line)]
+    fractions = [(done, total, start) for done, total, start in fractions if done <= total and total > 1]
     if not fractions:
         return None
-    done, total = fractions[-1]
-    if epoch is None or epoch == done or not epoch.is_integer():
+    of_epoch = _EPOCH.search(line)
+    is_epoch = [of_epoch is not None and start == of_epoch.start(1) for _, _, start in fractions]
+    if all(is_epoch):
+        return float(fractions[-1][0])
+    done, total, _ = [fraction for fraction, of in zip(fractions, is_epoch, strict=True) if not of][-1]
+    if epoch is None or not epoch.is_integer():
         return float(done)
     begun = epoch - (1 if first_epoch is not None and first_epoch >= 1 else 0)
     return max(begun, 0.0) * total + done
@@ -199,5 +210,5 @@ FORMAT = LineFormat(
     read=read,
     weight=0.2,
     only_matching=False,  # what a line has in it is looked at once for all lines of its kind
-    words=("norm", "cale", "lip", "NORM", "CALE", "LIP", "Norm", "f16", "fp16"),
+    words=("norm", "cale", "lip", "NORM", "CALE", "LIP", "Norm", "f16", "fp16", "poch", "POCH"),
 )
