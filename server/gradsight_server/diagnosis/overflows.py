@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from gradsight_server.diagnosis import borders
-from gradsight_server.diagnosis.inputs import Bools, Floats
+from gradsight_server.diagnosis.inputs import Bools, Floats, Integers
 from gradsight_server.diagnosis.levels import longest_streak, trailing_streak, usual_spacing
 from gradsight_server.diagnosis.observed import Observed
 
@@ -39,11 +39,14 @@ class Overflows:
     @cached_property
     def scale(self) -> Floats:
         scale = self.observed.scale
-        if not np.isfinite(scale).any():
-            return scale
-        there = np.isfinite(scale)
-        last = np.maximum.accumulate(np.where(there, np.arange(len(scale)), -1))
-        return scale[np.where(last >= 0, last, int(np.flatnonzero(there)[0]))]
+        return scale[self._told_at] if np.isfinite(scale).any() else scale
+
+    @cached_property
+    def _told_at(self) -> Integers:
+        """The row that the scale of each row is known from: the newest so far, or the first of all."""
+        there = np.isfinite(self.observed.scale)
+        last = np.maximum.accumulate(np.where(there, np.arange(len(there)), -1))
+        return np.where(last >= 0, last, int(np.argmax(there)))
 
     @cached_property
     def has_scale(self) -> bool:
@@ -90,10 +93,50 @@ class Overflows:
             return observed.skipped & ~observed.has_reason("user", "no_gradient")
         if not self.is_scaled:
             return np.zeros(observed.num_rows, dtype=np.bool_)
-        fell = np.zeros(observed.num_rows, dtype=np.bool_)
+        return self._fell | self._overflowed
+
+    @cached_property
+    def _fell(self) -> Bools:
+        """Rows after which the scale is lower."""
+        fell = np.zeros(self.observed.num_rows, dtype=np.bool_)
         if self.has_scale:
             fell[:-1] = self.scale[1:] <= FELL_RATIO * self.scale[:-1]
-        return fell | observed.nonfinite | observed.has_reason("overflow")
+        return fell
+
+    @cached_property
+    def _overflowed(self) -> Bools:
+        """Rows that say themselves that they overflowed."""
+        return self.observed.skipped | self.observed.nonfinite | self.observed.has_reason("overflow")
+
+    @cached_property
+    def inferred(self) -> Bools:
+        """Skips that only a fallen scale tells of, between rows more than a step apart: of any step in between.
+
+        A log of every thousandth step sees the halvings of a healthy scale in every other row.
+        """
+        inferred = np.zeros(self.observed.num_rows, dtype=np.bool_)
+        if self.has_scale:
+            step = self.observed.step
+            inferred[:-1] = step[1:] - step[self._told_at[:-1]] > 1
+        return inferred & self.skips & self._fell & ~self._overflowed
+
+    @cached_property
+    def certain(self) -> Bools:
+        """Skips of the rows themselves: these alone may be told to come one after another."""
+        return self.skips & ~self.inferred
+
+    def counted(self, rows: slice) -> tuple[int, int]:
+        """Skips among these rows and what they are counted against: the rows, or, where inferred, all steps between."""
+        of_rows = int(np.count_nonzero(self.certain[rows])), len(self.certain[rows])
+        if not self.inferred[rows].any():
+            return of_rows
+        of_steps = int(np.count_nonzero(self.skips[rows])), self._num_spanned(rows)
+        return max(of_rows, of_steps, key=lambda counts: counts[0] / counts[1])
+
+    def _num_spanned(self, rows: slice) -> int:
+        """Steps that these rows span, each with those up to the next."""
+        distances = np.diff(self.observed.step[rows].astype(np.float64))
+        return round(float(np.maximum(distances, 1.0).sum()) + usual_spacing(self.observed.step))
 
     @cached_property
     def _search(self) -> tuple[Bools, bool]:
@@ -160,17 +203,17 @@ class Overflows:
     @cached_property
     def longest(self) -> int:
         """The longest streak of skips among the judged rows."""
-        return longest_streak(self.skips[self.newest])
+        return longest_streak(self.certain[self.newest])
 
     @cached_property
     def trailing(self) -> int:
         """How many of the newest steps were skipped in a row."""
-        return trailing_streak(self.skips[self.newest])
+        return trailing_streak(self.certain[self.newest])
 
     @cached_property
     def all_trailing(self) -> int:
         """The same, also where they belong to the first burst."""
-        return trailing_streak(self.skips)
+        return trailing_streak(self.certain)
 
     @cached_property
     def num_stuck(self) -> int:
@@ -182,13 +225,12 @@ class Overflows:
     @cached_property
     def is_over_rate(self) -> bool:
         """More skips than the growth interval explains."""
-        judged = self.skips[self.newest]
-        num_skips = int(np.count_nonzero(judged))
+        num_skips, num_steps = self.counted(self.newest)
         if num_skips < borders.MIN_THRASHING_SKIPS:
             return False
         if self.growth_interval is None:
-            return num_skips > borders.SKIP_RATE * len(judged)
-        return num_skips > borders.SKIPS_PER_INTERVAL * math.ceil(len(judged) / self.growth_interval)
+            return num_skips > borders.SKIP_RATE * num_steps
+        return num_skips > borders.SKIPS_PER_INTERVAL * math.ceil(num_steps / self.growth_interval)
 
     @cached_property
     def is_falling(self) -> bool:

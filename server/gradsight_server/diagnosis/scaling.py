@@ -87,8 +87,8 @@ def _dynamic(observed: Observed, overflows: Overflows) -> tuple[ScalingVerdict, 
         return "thrashing", "warning", ""
     searching = np.flatnonzero(overflows.searching)
     if len(searching) and observed.num_rows - 1 - searching[-1] < overflows.quiet_rows:
-        return "warming_up", "info", ""
-    return "healthy", "ok", ""
+        return "warming_up", "info", "inferred" if overflows.inferred[searching].any() else ""
+    return "healthy", "ok", "inferred" if overflows.inferred.any() else ""
 
 
 def _is_nan(observed: Observed, num_newest: int) -> bool:
@@ -115,22 +115,23 @@ def _begin_of_last_streak(overflows: Overflows) -> int:
 
 def totals(observed: Observed, overflows: Overflows) -> tuple[int, int]:
     """Steps and skipped steps of the whole range."""
-    num_skipped = int(np.count_nonzero(overflows.skips))
-    if observed.facts is None:
-        return observed.num_rows, num_skipped
-    return observed.facts.num_steps, max(num_skipped, observed.facts.num_skipped)
+    num_skipped, num_steps = overflows.counted(slice(None))
+    facts = observed.facts
+    if facts is None:
+        return num_steps, num_skipped
+    return max(num_steps, facts.num_steps), max(num_skipped, facts.num_skipped)
 
 
 def _evidence(observed: Observed, overflows: Overflows) -> dict[str, float]:
-    judged = overflows.skips[overflows.newest]
     num_steps, num_skipped = totals(observed, overflows)
+    num_skipped_since, num_judged = overflows.counted(overflows.newest)
     found = {
         "num_steps": num_steps,
         "num_skipped": num_skipped,
         "num_skipped_first": int(np.count_nonzero(overflows.searching)),
-        "num_judged": len(judged),
-        "num_skipped_since": int(np.count_nonzero(judged)),
-        "skip_rate_since": float(np.mean(judged)) if len(judged) else 0.0,
+        "num_judged": num_judged,
+        "num_skipped_since": num_skipped_since,
+        "skip_rate_since": num_skipped_since / num_judged if num_judged else 0.0,
         "newest_streak": overflows.trailing,
     }
     if overflows.longest > 1:
@@ -148,7 +149,7 @@ def _evidence(observed: Observed, overflows: Overflows) -> dict[str, float]:
 
 def scale_found(observed: Observed, overflows: Overflows, verdict: ScalingVerdict) -> Iterator[Found]:
     """The first skips are over: routine, and said once so that they frighten nobody."""
-    rows = np.flatnonzero(overflows.searching)
+    rows = np.flatnonzero(overflows.searching & overflows.certain)
     if len(rows) and verdict not in ("warming_up", "model_nan"):
         steps = spanning(observed, rows[0], rows[-1])
         yield Found(code="loss_scale_found", severity="info", evidence=_evidence(observed, overflows), steps=steps)

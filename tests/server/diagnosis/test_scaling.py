@@ -203,6 +203,41 @@ def test_skips_are_seen_from_the_scale_where_they_are_not_recorded() -> None:
     assert answer.loss_scaling.num_skipped == 2
 
 
+@pytest.mark.parametrize("spacing", [100, 1000, 3000])
+def test_a_sawtooth_seen_from_afar_is_counted_against_all_steps(spacing: int) -> None:
+    scale = np.where(np.random.default_rng(0).random(300) < 0.5, 32768.0, 65536.0)
+    norms = usual_norms(300)
+    answer = said(norms, loss_scale=scale, step=np.arange(1, 301) * spacing)
+    assert (answer.loss_scaling.verdict, answer.severity) == ("healthy", "info")
+    num_skipped = int(np.count_nonzero(np.diff(scale) < 0))
+    assert answer.loss_scaling.num_skipped == num_skipped
+    assert answer.loss_scaling.skip_rate == pytest.approx(num_skipped / (300 * spacing))
+    assert f"as far as its falls tell, {num_skipped} of {300 * spacing:,} steps" in answer.loss_scaling.advice
+    assert "loss_scale_found" not in codes(answer)
+    assert said(norms, loss_scale=scale).loss_scaling.verdict == "thrashing"
+
+
+def test_falls_between_rows_that_lie_apart_are_no_streak() -> None:
+    scale = np.concatenate([np.full(200, 2.0**24), 2.0 ** np.arange(23, 3, -1), np.full(5, 16.0)])
+    lines = np.repeat(np.arange(225) * 50, 2)
+    lines[1::2] += 1  # other lines, which say nothing of the scale
+    told = [value for one in scale for value in (None, one)]
+    for step, scales in ((np.arange(225) * 50, scale), (lines, told)):
+        answer = said(usual_norms(len(step)), step=step, loss_scale=scales)
+        assert (answer.loss_scaling.verdict, answer.severity) == ("collapsing", "warning")
+        assert "in a row" not in answer.loss_scaling.advice
+    assert said(usual_norms(225), loss_scale=scale).loss_scaling.verdict == "collapsed"
+
+
+def test_overflows_that_rows_tell_of_themselves_are_counted_against_rows() -> None:
+    overflows = np.arange(300) % 20 == 10
+    scale = np.where(np.arange(300) % 2, 32768.0, 65536.0)
+    norms = np.where(overflows, np.inf, usual_norms(300))
+    answer = said(norms, loss_scale=scale, step=np.arange(300) * 1000)
+    assert answer.loss_scaling.verdict == "thrashing"
+    assert "15 of the last 299 steps (5 %) were skipped" in answer.loss_scaling.advice
+
+
 def test_a_resume_without_the_scalers_state_searches_again() -> None:
     scale = np.concatenate([np.full(300, 4096.0), 2.0 ** np.arange(24, 12, -1), np.full(200, 4096.0)])
     flags = skips(512, range(300, 312))

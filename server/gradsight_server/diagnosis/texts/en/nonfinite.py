@@ -31,9 +31,19 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{num_skipped_first:steps were} skipped[[ while it came down from {first_scale} to {last_scale}]]. That is how "
         "a scaler starts; nothing to do.",
     ),
+    "loss_scale_warming_up.inferred": (
+        "The loss scale is being found",
+        "It came down from {first_scale} to {last_scale}, by steps that were skipped. That is how a scaler starts; "
+        "nothing to do.",
+    ),
     "loss_scale_healthy": (
         "The loss scale is healthy",
         "[[It is at {last_scale}; ]]{num_skipped:count} of {num_steps:steps were} skipped. Nothing to do.",
+    ),
+    "loss_scale_healthy.inferred": (
+        "The loss scale is healthy",
+        "[[It is at {last_scale}; ]]as far as its falls tell, {num_skipped:count} of {num_steps:steps were} skipped. "
+        "Nothing to do.",
     ),
     "loss_scale_thrashing": (
         "Too many steps overflow",

@@ -29,9 +29,17 @@ TEXTS: dict[str, tuple[str, str]] = {
         "[[缩放从 {first_scale} 降到 {last_scale} 期间]]跳过了 {num_skipped_first:count} 步。"
         "缩放器就是这样开始的；无需处理。",
     ),
+    "loss_scale_warming_up.inferred": (
+        "正在寻找损失缩放",
+        "跳过一些步之后，缩放从 {first_scale} 降到 {last_scale}。缩放器就是这样开始的；无需处理。",
+    ),
     "loss_scale_healthy": (
         "损失缩放正常",
         "[[现为 {last_scale}；]]{num_steps:count} 步中跳过了 {num_skipped:count} 步。无需处理。",
+    ),
+    "loss_scale_healthy.inferred": (
+        "损失缩放正常",
+        "[[现为 {last_scale}；]]从缩放的下降来看，{num_steps:count} 步中跳过了 {num_skipped:count} 步。无需处理。",
     ),
     "loss_scale_thrashing": (
         "溢出的步太多",
