@@ -13,7 +13,7 @@ from gradsight_server.importers.assembly import Assembly
 from gradsight_server.importers.columns import StreamColumns
 from gradsight_server.importers.format import Options
 from gradsight_server.importers.items import Happened, Point
-from gradsight_server.importers.notes import notes_of
+from gradsight_server.importers.notes import MAX_SHOWN, notes_of
 from gradsight_server.importers.placing import Row
 from gradsight_server.importers.reading import Source, items_of, sources_of
 from gradsight_server.importers.settings import RunSettings
@@ -65,6 +65,7 @@ class Gathering:
     def __init__(self) -> None:
         self.streams: dict[tuple[int, str], StreamColumns] = {}
         self.num_attempts: dict[int, int] = {}
+        self.events: list[Happened] = []
 
     def row(self, row: Row) -> None:
         columns = self.streams.get((row.run, row.stream))
@@ -75,7 +76,7 @@ class Gathering:
             self.num_attempts[row.run] = row.attempt + 1
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
-        """A diagnosis is made of numbers."""
+        self.events.append(event)
 
     def parts(self, settings: list[RunSettings]) -> Iterator[Part]:
         for (run, stream), columns in sorted(self.streams.items(), key=lambda pair: pair[0][0]):
@@ -134,7 +135,18 @@ def log_of(source: Source, gathering: Gathering, assembly: Assembly) -> Log:
     """What was gathered of a log that has been read to its end."""
     assert source.format is not None, "an export of ours is not assembled"
     parts = tuple(gathering.parts(assembly.told.settings))
-    return Log(source.name, source.format.name, source.format.title, parts, tuple(notes_of(assembly)))
+    notes = (*notes_of(assembly), *_events(gathering.events))
+    return Log(source.name, source.format.name, source.format.title, parts, notes)
+
+
+def _events(events: list[Happened]) -> Iterator[str]:
+    """What the log tells in words, the first of each kind: a diagnosis is made of numbers, and would not say it."""
+    for kind in dict.fromkeys(event.kind for event in events):
+        of_kind = [event for event in events if event.kind == kind]
+        for event in of_kind[:MAX_SHOWN]:
+            yield f"Line {event.line:,}: {' '.join(event.message.split())}"
+        if (more := len(of_kind) - MAX_SHOWN) > 0:
+            yield f"{more:,} more line{'s' * (more != 1)} like the last."
 
 
 def _read_own(source: Source) -> Log:

@@ -231,3 +231,13 @@ def test_a_packed_log_is_read_like_another(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"step": step, "grad_norm": 1.0 + step} for step in range(100)]
     raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
     assert norms(only_part(read(tmp_path, gzip.compress(raw)))) == [1.0 + step for step in range(100)]
+
+
+def test_what_a_log_tells_in_words_is_a_note(tmp_path: Path) -> None:
+    line = "Train: [{}/9][{}/10]\tlr 0.001\tloss 2.0 (2.0)\tgrad_norm 1.5 ({})\tloss_scale 1024.0 (1024.0)\n"
+    lines = [line.format(epoch, i, "1.5" if i < 5 else "inf") for epoch in range(7) for i in range(10)]
+    log = read(tmp_path, "".join(lines))
+    assert log.format_name == "swin"
+    told = [note for note in log.notes if "not finite" in note]
+    assert told[0] == "Line 6: The mean norm since the start of epoch 0 is inf: a step of it was not finite."
+    assert (len(told), log.notes[-1]) == (5, "2 more lines like the last.")
