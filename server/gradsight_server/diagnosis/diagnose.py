@@ -70,8 +70,11 @@ FOLDED: dict[str, tuple[str, ...]] = {
     "clipping_firm": LOST,
     "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
     "steps_skipped": ("loss_scale_model_nan",),
+    "loss_scale_found": ("loss_scale_collapsing",),
 }
 """code → findings that say the same and more."""
+ROUTINE = frozenset({"loss_scale_found"})
+"""Findings that end in "nothing to do": not to be read beside one that has somebody stop the run."""
 
 
 def diagnose(
@@ -107,12 +110,14 @@ def diagnose(
 
 
 def _folded(found: list[Found]) -> list[Found]:
-    """Without what another finding, no less severe, already says."""
+    """Without what another finding, no less severe, already says, and what is routine where the run is being lost."""
     severity = {finding.code: SEVERITIES.index(finding.severity) for finding in found}
+    is_lost = any(finding.severity == "critical" for finding in found)
     return [
         finding
         for finding in found
-        if all(severity.get(code, -1) < severity[finding.code] for code in FOLDED.get(finding.code, ()))
+        if not (is_lost and finding.code in ROUTINE)
+        and all(severity.get(code, -1) < severity[finding.code] for code in FOLDED.get(finding.code, ()))
     ]
 
 

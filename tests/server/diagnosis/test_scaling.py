@@ -332,3 +332,17 @@ def test_counts_in_the_words_are_of_the_whole_run_and_rates_of_what_was_judged()
     )
     assert "40 of the last 1,500 steps (2.7 %) were skipped." in thrashing.loss_scaling.advice
     assert "in a row" not in thrashing.loss_scaling.advice
+
+
+def test_that_the_scale_was_found_is_no_news_where_the_run_is_lost() -> None:
+    found = range(17)
+    assert "loss_scale_found" in codes(scaled(skips(400, found), init_scale=2.0**32, growth_interval=2000))
+    for lost in (range(389, 400), range(320, 395, 15)):
+        answer = scaled(skips(400, found, *lost), init_scale=2.0**32, growth_interval=2000)
+        assert answer.loss_scaling.verdict in ("collapsed", "collapsing")
+        assert "loss_scale_found" not in codes(answer)
+    dead = scaled(
+        skips(400, found), loss=np.where(np.arange(400) < 390, 1.0, np.nan), init_scale=2.0**32, growth_interval=2000
+    )
+    assert dead.loss_scaling.verdict == "model_nan"
+    assert "loss_scale_found" not in codes(dead)
