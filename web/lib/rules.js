@@ -56,5 +56,5 @@ export const RULES = {
   validation_turned: "3 evaluations in a row 2% (and 4 times their noise) worse than the best, and the clip fraction changed by 20 points since",
   ranks_disagree: "norms of the same step differ by more than 1% between ranks, on 3 steps",
   telemetry_lost: "the training process dropped rows; warning above 10%",
-  telemetry_gap: "step numbers jump by more than 20 usual distances",
+  telemetry_gap: "step numbers jump by more than 20 usual distances (their 90th percentile)",
 };

@@ -114,4 +114,5 @@ TURNED_CLIPPING = 0.2  # change of the clip fraction over the same time [H]
 RANK_TOLERANCE = 0.01  # spread ÷ largest of one step's norms [H]
 RANK_STEPS = 3
 GAP_RATIO = 20.0  # a step in the step numbers, in usual ones [H]
+GAP_PERCENTILE = 90.0  # of the distances, is usual: a log may alternate kinds of lines, steps 49, 50, 99, 100 [H]
 LOST_FRACTION = 0.10  # of the rows [H]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from gradsight_server.diagnosis import borders
-from gradsight_server.diagnosis.levels import usual_spacing
 from gradsight_server.diagnosis.observed import Observed
 from gradsight_server.diagnosis.rule import Found, spanning
 
@@ -58,9 +57,11 @@ def telemetry_lost(observed: Observed) -> Iterator[Found]:
 def telemetry_gap(observed: Observed) -> Iterator[Found]:
     """Step numbers jump: steps in between were not recorded."""
     distances = np.diff(observed.step)
-    usual = usual_spacing(observed.step)
-    gaps = np.flatnonzero(distances > borders.GAP_RATIO * usual)
-    if len(gaps) == 0 or len(distances) < borders.BURST_WINDOW:
+    if len(distances) < borders.BURST_WINDOW:
+        return
+    usual = float(np.percentile(distances, borders.GAP_PERCENTILE, method="lower"))
+    gaps = np.flatnonzero(distances > borders.GAP_RATIO * max(usual, 1.0))
+    if len(gaps) == 0:
         return
     largest = int(gaps[np.argmax(distances[gaps])])
     yield Found(

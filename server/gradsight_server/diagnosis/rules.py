@@ -311,7 +311,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "info",
             "warning",
         ),
-        _rule("telemetry_gap", f"step numbers jump by more than {b.GAP_RATIO:g} usual distances", "info"),
+        _rule(
+            "telemetry_gap",
+            f"step numbers jump by more than {b.GAP_RATIO:g} usual distances (their {b.GAP_PERCENTILE:g}th percentile)",
+            "info",
+        ),
     ),
 }
 BY_CODE = {rule.code: rule for rules in RULES.values() for rule in rules}

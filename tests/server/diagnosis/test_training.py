@@ -128,6 +128,18 @@ def test_a_hole_in_the_steps_is_a_gap_and_a_sparse_log_is_not() -> None:
     assert "telemetry_gap" not in codes(said(usual_norms(), step=np.arange(1000) * 50))
 
 
+def test_lines_of_two_kinds_that_take_turns_are_no_gaps() -> None:
+    lines = np.repeat(np.arange(1, 101) * 50, 2)
+    lines[::2] -= 1  # 49, 50, 99, 100
+    assert "telemetry_gap" not in codes(said(usual_norms(200), step=lines))
+    dense_then_sparse = np.concatenate([np.arange(100), 100 + 50 * np.arange(100)])
+    assert "telemetry_gap" not in codes(said(usual_norms(200), step=dense_then_sparse))
+    lines[100:] += 5000
+    found = finding(said(usual_norms(200), step=lines), "telemetry_gap")
+    assert found is not None
+    assert found.evidence == {"num_gaps": 1, "num_steps": 5000}
+
+
 def test_lost_rows_are_measured_by_the_whole_range_and_not_by_the_newest_rows() -> None:
     facts = long_range(num_steps=100_000)
     found = finding(diagnose(steps(usual_norms()), Context(dropped={"queue_full": 2_000}), facts), "telemetry_lost")
