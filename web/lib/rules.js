@@ -34,7 +34,7 @@ export const RULES = {
   loss_scale_model_nan: "the newest 5 losses not finite; or the newest 10 steps skipped, all NaN; or the newest 8, where the record says that none held an Inf",
   loss_scale_found: "the first burst of skips is over",
   loss_scale_never_grows: "2 growth intervals without skip and without growth",
-  loss_scale_under_bf16: "a loss scale is recorded under bf16",
+  loss_scale_under_bf16: "a loss scale other than 1 is recorded under bf16",
   loss_scale_not_recorded: "−1 or 0 throughout: a placeholder",
   gradients_underflow: "median underflow_fraction above 0.5",
   run_dead: "all newest steps not finite and not skipped, 5 or more; 2 where the log says that they were applied; and the loss does not move on",

@@ -191,7 +191,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "info",
             source=TORCH,
         ),
-        _rule("loss_scale_under_bf16", "a loss scale is recorded under bf16", "info"),
+        _rule("loss_scale_under_bf16", "a loss scale other than 1 is recorded under bf16", "info"),
         _rule("loss_scale_not_recorded", "−1 or 0 throughout: a placeholder", "info"),
         _rule("gradients_underflow", f"median underflow_fraction above {b.UNDERFLOW_FRACTION:g}", "info"),
     ),

@@ -173,8 +173,8 @@ def never_grows(observed: Observed, overflows: Overflows) -> Iterator[Found]:
 
 
 def needless_scale(observed: Observed, overflows: Overflows) -> Iterator[Found]:
-    """A loss scale under bf16, whose range is that of fp32."""
-    if observed.context.record.precision != "bf16" or not overflows.has_scale:
+    """A loss scale under bf16, whose range is that of fp32. Always 1, as Megatron prints it, it is none."""
+    if observed.context.record.precision != "bf16" or not overflows.has_scale or not np.any(overflows.scale != 1.0):
         return
     yield Found(
         code="loss_scale_under_bf16",

@@ -183,6 +183,8 @@ def test_bf16_with_a_scaler_is_told_that_it_needs_none() -> None:
     found = finding(answer, "loss_scale_under_bf16")
     assert found is not None
     assert found.severity == "info"
+    always_one = said(usual_norms(), loss_scale=1.0, about=context(precision="bf16"))
+    assert "loss_scale_under_bf16" not in codes(always_one)
 
 
 @pytest.mark.parametrize("placeholder", [-1.0, 0.0])
