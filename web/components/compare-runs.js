@@ -3,7 +3,7 @@
 import { COMPARED } from "../lib/comparing.js";
 import { h } from "../lib/dom.js";
 import { integer } from "../lib/format.js";
-import { newestValue } from "../lib/newest.js";
+import { hasNorms, newestValue } from "../lib/newest.js";
 import { runPath } from "../lib/router.js";
 import { t } from "../lib/texts.js";
 import { badgeOf, VERDICTS } from "../lib/verdicts.js";
@@ -59,8 +59,8 @@ export class CompareRuns extends HTMLElement {
     const { verdict } = run;
     const badges = verdict ? VERDICTS.map((name) => {
       const badge = h("verdict-badge");
-      badge.badge = badgeOf(verdict, name);
-      return h("a", { class: "evidence-link", href: `${runPath(run.id)}?why=${name}`, "aria-label": t("runs.evidence", { name: t(`verdict.${name}`), word: badgeOf(verdict, name).word }) }, badge);
+      const shown = (badge.badge = badgeOf(verdict, name, hasNorms(run)));
+      return h("a", { class: "evidence-link", href: `${runPath(run.id)}?why=${name}`, "aria-label": t("runs.evidence", { name: t(`verdict.${name}`), word: shown.word }) }, badge);
     }) : [];
     const state = h("run-state");
     state.state = run.state;

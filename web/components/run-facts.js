@@ -4,6 +4,7 @@ import { h, setText } from "../lib/dom.js";
 import { explained } from "../lib/explained.js";
 import { hasValues, readAt } from "../lib/figures.js";
 import { integer, log2Exactly, lossScale, maxNorm, NOTHING, number, percent, powerOfTwo } from "../lib/format.js";
+import { hasNorms } from "../lib/newest.js";
 import { t } from "../lib/texts.js";
 
 /** @typedef {"norm" | "clipped" | "skipped" | "scale" | "nonfinite" | "loss"} FactName */
@@ -44,7 +45,8 @@ export class RunFacts extends HTMLElement {
     if (!isKnown) this.#set("skipped", NOTHING, [t("fact.unknown")]);
     else this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
     this.#showScale(last.loss_scale, record.scaler === null || record.precision === "fp32" || record.precision === "bf16");
-    this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some", { all: integer(num_steps) }) : t("fact.nonfinite.none")]);
+    if (!facts.num_nonfinite && norm && !hasNorms({ ...run, ...facts }) && !hasValues(norm)) this.#set("nonfinite", NOTHING, [t("fact.unknown")]);
+    else this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some", { all: integer(num_steps) }) : t("fact.nonfinite.none")]);
     this.#set("loss", number(last.loss, 4), [lossWords(last.loss, figures.get("loss"))]);
   }
 

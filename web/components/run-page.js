@@ -3,6 +3,7 @@
 import { fetchPlotlyEarly } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { drawingFromAddress, drawingToAddress } from "../lib/drawing.js";
+import { hasNorms } from "../lib/newest.js";
 import { addressValues, rememberInAddress } from "../lib/router.js";
 import { RunModel } from "../lib/run-model.js";
 import { StepModel } from "../lib/step-model.js";
@@ -192,7 +193,7 @@ export class RunPage extends HTMLElement {
     const { diagnosis, problem } = verdicts;
     const isKnown = verdicts.isCurrent && diagnosis;
     // The summary tells of the stream that is worst off.
-    const inBrief = detail.verdict && detail.streams.length === 1 ? verdictsInBrief(detail.verdict) : null;
+    const inBrief = detail.verdict && detail.streams.length === 1 ? verdictsInBrief(detail.verdict, hasNorms(detail)) : null;
     if (!facts.num_steps) this.#verdicts.show(noVerdicts());
     else if (isKnown) this.#verdicts.show(verdictsOf(diagnosis));
     else this.#verdicts.show(inBrief ?? noVerdicts(problem ? t("verdict.clipping.unknown") : t("verdict.loading")));

@@ -2,7 +2,7 @@
 
 import { h, setText } from "../lib/dom.js";
 import { duration, integer, NOTHING, percent, rate } from "../lib/format.js";
-import { newestValue, nonfiniteWord } from "../lib/newest.js";
+import { hasNorms, newestValue, nonfiniteWord } from "../lib/newest.js";
 import { runPath } from "../lib/router.js";
 import { secondsLeft } from "../lib/run-order.js";
 import { t } from "../lib/texts.js";
@@ -105,13 +105,13 @@ export class RunRow extends HTMLElement {
     this.#tags.replaceChildren(...words.map((word) => h("span", { class: "tag" }, word)));
   }
 
-  /** @param {RunSummary} run */
+  /** @param {ListedRun} run */
   #showVerdicts(run) {
     const { verdict, streams } = run;
     VERDICTS.forEach((name, i) => {
       this.#evidence[i].hidden = !verdict;
       if (!verdict) return;
-      const badge = badgeOf(verdict, name);
+      const badge = badgeOf(verdict, name, hasNorms(run));
       const stream = name !== "nonfinite" && streams.length > 1 ? verdict[name].stream : null;
       this.#badges[i].badge = badge;
       this.#evidence[i].href = `${runPath(run.id)}?${new URLSearchParams({ why: name, ...(stream && { stream }) })}`;

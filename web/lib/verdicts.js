@@ -41,11 +41,13 @@ function toneOf(severity, verdict) {
  * A verdict's word and colour, as badges and cards show it.
  * @param {VerdictSummary} summary
  * @param {VerdictName} name
+ * @param {boolean} [hasNorms] nothing can be said of norms that were not recorded
  * @returns {{tone: Tone, word: string}}
  */
-export function badgeOf(summary, name) {
+export function badgeOf(summary, name, hasNorms = true) {
   if (name === "nonfinite") {
     const { num_steps, severity } = summary.nonfinite;
+    if (!num_steps && !hasNorms && severity === "ok") return { tone: "quiet", word: t("verdict.nonfinite.unrecorded") };
     const tone = toneOf(severity, num_steps ? "" : "healthy");
     return { tone, word: num_steps ? counted(num_steps, t("verdict.nonfinite.step"), t("verdict.nonfinite.steps")) : t("verdict.nonfinite.none") };
   }
@@ -62,9 +64,9 @@ export function worstBeside({ clipping, loss_scaling, nonfinite, worst }) {
   return { tone: worst.severity, word: words.charAt(0).toUpperCase() + words.slice(1) };
 }
 
-/** Before the diagnosis is read, the words of the run's summary. @param {VerdictSummary} summary @returns {Verdict[]} */
-export function verdictsInBrief(summary) {
-  return VERDICTS.map((name) => ({ name, ...badgeOf(summary, name), lead: "", layer: "", rest: "", reason: null }));
+/** Before the diagnosis is read, the words of the run's summary. @param {VerdictSummary} summary @param {boolean} hasNorms @returns {Verdict[]} */
+export function verdictsInBrief(summary, hasNorms) {
+  return VERDICTS.map((name) => ({ name, ...badgeOf(summary, name, hasNorms), lead: "", layer: "", rest: "", reason: null }));
 }
 
 /** Where there is no diagnosis: no step yet, or not read yet. @param {string} [word] @returns {Verdict[]} */
@@ -137,9 +139,11 @@ function nonfiniteFinding({ findings }) {
 function nonfiniteOf(diagnosis) {
   const { num_steps, bursts } = diagnosis.nonfinite;
   const finding = nonfiniteFinding(diagnosis);
-  const tone = toneOf(finding?.severity ?? "ok", num_steps || finding ? "" : "healthy");
+  const isUnrecorded = !num_steps && !diagnosis.range.num_finite;
+  const tone = toneOf(finding?.severity ?? "ok", isUnrecorded ? "unknown" : num_steps || finding ? "" : "healthy");
   const newest = bursts.at(-1);
-  const where = newest ? { lead: whereWords(num_steps, bursts.length, newest), layer: newest.first_layer ?? "" } : { lead: t("verdict.nonfinite.none.lead"), layer: "" };
+  const none = num_steps ? "verdict.nonfinite.earlier" : isUnrecorded ? "verdict.nonfinite.unrecorded.lead" : "verdict.nonfinite.none.lead";
+  const where = newest ? { lead: whereWords(num_steps, bursts.length, newest), layer: newest.first_layer ?? "" } : { lead: t(none), layer: "" };
   /** @type {Reason} */
   const reason = finding ? reasonOf(finding) : { code: "", title: t("verdict.nonfinite.title"), advice: "", facts: factsOf("nonfinite", { num_steps }), steps: newest ? [newest.first_step, newest.last_step] : null };
   const word = nonfiniteWord(diagnosis, finding);
@@ -151,16 +155,17 @@ function nonfiniteOf(diagnosis) {
 }
 
 /** Of steps that the loss scaler skipped, where no finding is about them. @param {Diagnosis} diagnosis */
-function routineWords({ loss_scaling: { severity } }) {
+function routineWords({ loss_scaling: { severity, num_skipped, last_scale } }) {
+  if (!num_skipped || last_scale === null) return "";
   return severity === "ok" || severity === "info" ? t("verdict.nonfinite.routine") : t("verdict.nonfinite.scale");
 }
 
 /** @param {Diagnosis} diagnosis @param {Finding | null} finding */
-function nonfiniteWord({ nonfinite: { num_steps, bursts } }, finding) {
+function nonfiniteWord({ range, nonfinite: { num_steps, bursts } }, finding) {
   if (finding?.code === "run_dead") return t("verdict.nonfinite.dead", { step: integer(finding.first_step) });
   if (finding?.code === "loss_nonfinite") return t("verdict.nonfinite.loss");
-  if (!num_steps) return t("verdict.nonfinite.none");
-  if (!finding || finding.severity === "info") return counted(num_steps, t("verdict.nonfinite.step"), t("verdict.nonfinite.steps"));
+  if (!num_steps) return t(range.num_finite || finding ? "verdict.nonfinite.none" : "verdict.nonfinite.unrecorded");
+  if (!finding || finding.severity === "info" || !bursts.length) return counted(num_steps, t("verdict.nonfinite.step"), t("verdict.nonfinite.steps"));
   return counted(bursts.length, t("verdict.nonfinite.burst"), t("verdict.nonfinite.bursts"));
 }
 
