@@ -42,6 +42,33 @@ def test_facts_say_what_share_was_clipped_and_skipped(page: Page, run: SentRun) 
     expect(page.locator(".fact.nonfinite")).to_contain_text("2of 42 norms")
 
 
+def test_what_was_recorded_but_is_not_finite_is_not_called_missing(page: Page, served: Served) -> None:
+    run = served.put(name="odd")
+    odd = {"loss": ["-Infinity"] * 40, "max_norm": ["Infinity"] * 40, "loss_scale": ["NaN"] * 40, "lr": None}
+    run.send(range(40), **odd, **WITHOUT_LAYERS)
+    page.goto(run.url)
+    wait_for_charts(page, ["norm", "clip_coef"])
+    expect(page.locator(".fact.loss")).to_contain_text("−Infnewest")
+    expect(page.locator(".fact.scale")).to_contain_text("NaNnewest")
+    expect(page.locator(".fact.norm")).to_contain_text("max_norm Inf")
+    expect(page.locator("chart-row[data-figure=loss]")).to_contain_text("the run’s newest is −Inf")
+    expect(page.locator("chart-row[data-figure=clip_fraction]")).not_to_contain_text("No clipping threshold")
+
+
+def test_facts_are_of_the_attempt_on_screen_and_count_no_step_twice(page: Page, served: Served) -> None:
+    run = served.put(name="resumed")
+    for attempt_id, steps, norm in (("a", range(100), 0.5), ("b", range(80, 180), 5.0)):
+        norms, losses = [norm] * 100, [norm] * 100
+        run.send(steps, attempt_id=attempt_id, grad_norm_before_clip=norms, loss=losses, **WITHOUT_LAYERS)
+    page.goto(f"{run.url}?attempt=1")
+    expect(page.locator(".fact.norm .fact-value")).to_have_text("0.500")
+    expect(page.locator(".fact.loss .fact-value")).to_have_text("0.5000")
+    expect(page.locator(".fact.clipped")).to_contain_text("0 of 100 steps")
+    page.goto(run.url)
+    expect(page.locator(".fact.norm .fact-value")).to_have_text("5.00")
+    expect(page.locator(".fact.clipped")).to_contain_text("100 of 180 steps")
+
+
 def test_facts_do_not_wait_for_the_drawing_library(page: Page, run: SentRun, complaints: Complaints) -> None:
     page.route(re.compile("plotly"), lambda route: route.abort())
     page.goto(run.url)

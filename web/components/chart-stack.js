@@ -11,6 +11,7 @@ import { h, setText } from "../lib/dom.js";
 import { FIGURES, layerOf, readAt, rowNames } from "../lib/figures.js";
 import { integer } from "../lib/format.js";
 import { listenForGestures } from "../lib/gestures.js";
+import { nonfiniteWord } from "../lib/newest.js";
 import { titleOf } from "../lib/reading.js";
 import { saveCsv, savePng } from "../lib/taking.js";
 import { t } from "../lib/texts.js";
@@ -245,7 +246,7 @@ export class ChartStack extends HTMLElement {
     row.hidden = OPTIONAL.test(row.name) && !problem && !model.draws(row.name);
     if (row.hidden || !row.clientWidth) return;
     if (!figure) row.showWords(problem ? t("chart.error", { reason: problem }) : t("charts.loading"), !problem);
-    else if (!model.draws(row.name)) row.showWords(t(`chart.empty.${layerOf(row.name) === null ? /** @type {Exclude<ChartName, "update_ratio">} */ (row.name) : "layers"}`), false);
+    else if (!model.draws(row.name)) row.showWords(emptyWords(row.name, model), false);
     else if (!this.#plotly) row.showWords(t("charts.loading"), true);
     else {
       if (row.name === "layers" && !this.#isMapDue(figure)) {
@@ -364,6 +365,19 @@ export class ChartStack extends HTMLElement {
     this.#pointAtStep(null, null);
     this.dispatchEvent(new CustomEvent("look", { detail: view, bubbles: true }));
   }
+}
+
+/** The columns of the charts, where all that was recorded may be NaN. @type {Partial<Record<FigureName, import("../lib/newest.js").Newest>>} */
+const COLUMNS = { norm: "grad_norm_before_clip", clip_coef: "clip_coef", loss: "loss", loss_scale: "loss_scale" };
+
+/** Why there is nothing to draw: nothing was recorded, or nothing finite. @param {FigureName} name @param {import("../lib/run-model.js").RunModel} model */
+function emptyWords(name, { facts, figures }) {
+  const column = COLUMNS[name];
+  const odd = column && facts && nonfiniteWord(facts.last, column);
+  if (odd) return t("chart.empty.nonfinite", { value: odd });
+  const hasThreshold = figures.get("norm")?.traces.some(({ role, y }) => role === "threshold" && y.some(Number.isFinite)) || (facts && nonfiniteWord(facts.last, "max_norm"));
+  if (name === "clip_fraction" && hasThreshold) return t("chart.empty.clip_fraction.norms");
+  return t(`chart.empty.${layerOf(name) === null ? /** @type {Exclude<ChartName, "update_ratio">} */ (name) : "layers"}`);
 }
 
 /** @param {FigureName} name */

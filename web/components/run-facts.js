@@ -4,7 +4,7 @@ import { h, setText } from "../lib/dom.js";
 import { explained } from "../lib/explained.js";
 import { hasValues, readAt } from "../lib/figures.js";
 import { integer, log2Exactly, lossScale, maxNorm, NOTHING, number, percent, powerOfTwo } from "../lib/format.js";
-import { hasNorms } from "../lib/newest.js";
+import { hasNorms, newestValue, nonfiniteWord } from "../lib/newest.js";
 import { t } from "../lib/texts.js";
 
 /** @typedef {"norm" | "clipped" | "skipped" | "scale" | "nonfinite" | "loss"} FactName */
@@ -22,36 +22,44 @@ export class RunFacts extends HTMLElement {
   }
 
   /**
-   * @param {StepCounts} facts of the stream on screen
+   * @param {StepCounts | null} facts of the stream and attempt on screen; null while they are read
    * @param {RunDetail} run
    * @param {StreamRecord} record what the hook said of the stream: others may not record skips and scales at all
    * @param {Map<FigureName, Figure>} figures tell a newest value that is not finite from one never recorded
    */
   show(facts, run, record, figures) {
     this.#showDropped(run.attempts);
-    const { last, num_steps } = facts;
-    if (!num_steps) {
-      for (const name of FACTS) this.#set(name, NOTHING, [t("fact.none")]);
+    if (!facts?.num_steps) {
+      for (const name of FACTS) this.#set(name, NOTHING, [facts ? t("fact.none") : ""]);
       return;
     }
-    const policyKnown = last.max_norm !== null && last.max_norm !== undefined;
-    const coef = last.clip_coef === null || last.clip_coef === undefined ? [] : [t("fact.norm.coef", { coef: number(last.clip_coef) })];
+    const { last, num_steps } = facts;
+    const threshold = nonfiniteWord(last, "max_norm") ?? (typeof last.max_norm === "number" ? maxNorm(last.max_norm) : null);
+    const coef = nonfiniteWord(last, "clip_coef") ?? (typeof last.clip_coef === "number" ? number(last.clip_coef) : null);
     const norm = figures.get("norm");
-    const isNonfinite = Boolean(norm && readAt(norm, Infinity)?.marks.has("nonfinite")) && !Number.isFinite(last.grad_norm_before_clip ?? NaN);
-    this.#set("norm", isNonfinite ? t("reading.nonfinite") : number(last.grad_norm_before_clip), [policyKnown ? t("fact.norm.threshold", { max_norm: maxNorm(/** @type {number} */ (last.max_norm)) }) : t("fact.norm.no.threshold"), ...coef], isNonfinite);
-    const clips = policyKnown || facts.num_clipped > 0;
+    const isOdd = Boolean(norm && readAt(norm, Infinity)?.marks.has("nonfinite")) && !Number.isFinite(last.grad_norm_before_clip ?? NaN);
+    const isNonfinite = isOdd || nonfiniteWord(last, "grad_norm_before_clip") !== null;
+    const beside = [threshold === null ? t("fact.norm.no.threshold") : t("fact.norm.threshold", { max_norm: threshold }), ...(coef === null ? [] : [t("fact.norm.coef", { coef })])];
+    this.#set("norm", isNonfinite ? t("reading.nonfinite") : number(last.grad_norm_before_clip), beside, isNonfinite);
+    const clips = threshold !== null || facts.num_clipped > 0;
     this.#set("clipped", clips ? percent(facts.num_clipped, num_steps) : NOTHING, [clips ? t("fact.clipped.of", { clipped: integer(facts.num_clipped), all: integer(num_steps) }) : t("fact.clipped.unknown")]);
-    const isKnown = facts.num_skipped > 0 || record.precision !== undefined || typeof last.loss_scale === "number";
+    const isKnown = facts.num_skipped > 0 || record.precision !== undefined || typeof last.loss_scale === "number" || nonfiniteWord(last, "loss_scale") !== null;
     if (!isKnown) this.#set("skipped", NOTHING, [t("fact.unknown")]);
     else this.#set("skipped", integer(facts.num_skipped), [t("fact.skipped.of", { all: integer(num_steps), share: percent(facts.num_skipped, num_steps) })]);
-    this.#showScale(last.loss_scale, record.scaler === null || record.precision === "fp32" || record.precision === "bf16");
+    this.#showScale(last, record.scaler === null || record.precision === "fp32" || record.precision === "bf16");
     if (!facts.num_nonfinite && norm && !hasNorms({ ...run, ...facts }) && !hasValues(norm)) this.#set("nonfinite", NOTHING, [t("fact.unknown")]);
     else this.#set("nonfinite", integer(facts.num_nonfinite), [facts.num_nonfinite ? t("fact.nonfinite.some", { all: integer(num_steps) }) : t("fact.nonfinite.none")]);
-    this.#set("loss", number(last.loss, 4), [lossWords(last.loss, figures.get("loss"))]);
+    this.#set("loss", newestValue(last, "loss", 4), [lossWords(last, figures.get("loss"))], nonfiniteWord(last, "loss") !== null);
   }
 
-  /** @param {number | null | undefined} scale @param {boolean} isOff said to be */
-  #showScale(scale, isOff) {
+  /** @param {LastValues} last @param {boolean} isOff said to be */
+  #showScale(last, isOff) {
+    const scale = last.loss_scale;
+    const odd = nonfiniteWord(last, "loss_scale");
+    if (odd !== null) {
+      this.#set("scale", odd, [t("fact.loss.words")], true);
+      return;
+    }
     if (scale === null || scale === undefined) {
       this.#set("scale", isOff ? t("fact.scale.none") : NOTHING, [t(isOff ? "fact.scale.none.words" : "fact.unknown")]);
       return;
@@ -80,9 +88,9 @@ export class RunFacts extends HTMLElement {
   }
 }
 
-/** @param {number | null | undefined} loss @param {Figure | undefined} figure */
-function lossWords(loss, figure) {
-  if (loss !== null && loss !== undefined) return t("fact.loss.words");
+/** @param {LastValues} last @param {Figure | undefined} figure */
+function lossWords(last, figure) {
+  if (typeof last.loss === "number" || nonfiniteWord(last, "loss") !== null) return t("fact.loss.words");
   return figure && hasValues(figure) ? t("fact.newest.none") : t("fact.loss.none");
 }
 

@@ -112,6 +112,8 @@ export class RunPage extends HTMLElement {
   #listenToVerdicts(model, verdicts, signal) {
     model.addEventListener("facts", () => this.#showVerdicts(model, verdicts), { signal });
     verdicts.addEventListener("diagnosis", () => this.#showVerdicts(model, verdicts), { signal });
+    for (const what of ["facts", "figures"]) model.addEventListener(what, () => this.#showFacts(model, verdicts), { signal });
+    for (const what of ["diagnosis", "counts"]) verdicts.addEventListener(what, () => this.#showFacts(model, verdicts), { signal });
     for (const what of ["diagnosis", "events"]) verdicts.addEventListener(what, () => this.#tell(model, verdicts), { signal });
     for (const what of ["figures", "facts"]) model.addEventListener(what, () => this.#tell(model, verdicts), { signal });
     this.addEventListener("zoom", (event) => {
@@ -121,6 +123,14 @@ export class RunPage extends HTMLElement {
       this.#charts.mark([first, last]);
       this.#charts.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     }, { signal });
+  }
+
+  /** Of the attempt on screen; of several the counts are read, as the run's count steps that were made again twice. @param {RunModel} model @param {VerdictModel} verdicts */
+  #showFacts({ detail, facts, attempt, record, figures }, { counts, isCurrent }) {
+    if (!detail || !facts) return;
+    const known = isCurrent ? counts : null;
+    if (attempt !== null) this.#facts.show(known, detail, record, figures);
+    else this.#facts.show(known ? { ...known, last: facts.last } : facts, detail, record, figures);
   }
 
   /** What happened, in the list, over the charts and at a step. @param {RunModel} model @param {VerdictModel} verdicts */
@@ -218,7 +228,6 @@ export class RunPage extends HTMLElement {
     if (!detail || !facts) return;
     document.title = `${detail.name} · ${detail.project} · ${t("app.name")}`;
     this.#head.show(detail, model.stream, model.attempt);
-    this.#facts.show(facts, detail, model.record, model.figures);
     this.#facts.hidden = !facts.num_steps;
     this.#setup.show(detail, model.record);
     this.#showView(model);

@@ -1,5 +1,6 @@
 /** What the diagnosis says of a run's stream, and the run's events and alerts: read once, then again as the run moves on. */
 
+import { readCounts } from "./attempt-counts.js";
 import { getDiagnosis, getEvents, getRunAlerts } from "./api.js";
 
 /** While steps come in the diagnosis is read again at most so often; a verdict that changed is read at once. */
@@ -7,10 +8,12 @@ const READ_AGAIN_MS = 5_000;
 const CHANGED_MS = 500;
 const TROUBLE_MS = 5_000;
 
-/** Events: `diagnosis`, `events`. */
+/** Events: `diagnosis`, `counts`, `events`. */
 export class VerdictModel extends EventTarget {
   /** @type {Diagnosis | null} */
   diagnosis = null;
+  /** Where there are several attempts, those of the diagnosis. @type {StepCounts | null} */
+  counts = null;
   /** @type {string | null} why there is none */
   problem = null;
   /** @type {RunEvent[]} the newest first */
@@ -69,7 +72,7 @@ export class VerdictModel extends EventTarget {
     this.#considerEvents(detail);
     if (!facts.num_steps) return;
     if (this.#wanted !== this.#shown) {
-      this.diagnosis = null;
+      this.diagnosis = this.counts = null;
       this.#read();
     } else if (JSON.stringify(detail.verdict) !== this.#verdict) this.#readIn(CHANGED_MS);
     else if (facts.num_steps !== this.#numSteps) this.#readIn(this.problem ? TROUBLE_MS : READ_AGAIN_MS);
@@ -96,6 +99,7 @@ export class VerdictModel extends EventTarget {
       if (signal.aborted) return;
       this.diagnosis = diagnosis;
       this.problem = null;
+      this.#readCounts(diagnosis, signal);
     } catch (error) {
       if (signal.aborted || this.#signal.aborted) return;
       this.problem = error instanceof Error ? error.message : String(error);
@@ -103,6 +107,20 @@ export class VerdictModel extends EventTarget {
       this.#readIn(TROUBLE_MS);
     }
     this.dispatchEvent(new Event("diagnosis"));
+  }
+
+  /** @param {Diagnosis} diagnosis @param {AbortSignal} signal */
+  async #readCounts(diagnosis, signal) {
+    const { runId, stream, attempt, detail } = this.#run;
+    if (attempt === null && (detail?.attempts.length ?? 0) < 2) return;
+    try {
+      const counts = await readCounts(runId, { stream, attempt }, diagnosis, signal);
+      if (signal.aborted) return;
+      this.counts = counts;
+      this.dispatchEvent(new Event("counts"));
+    } catch {
+      // They are read again with the next diagnosis.
+    }
   }
 
   /** @param {RunAlert} alert as it is now */

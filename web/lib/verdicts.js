@@ -49,6 +49,7 @@ export function badgeOf(summary, name, hasNorms = true) {
     const { num_steps, severity } = summary.nonfinite;
     if (!num_steps && !hasNorms && severity === "ok") return { tone: "quiet", word: t("verdict.nonfinite.unrecorded") };
     const tone = toneOf(severity, num_steps ? "" : "healthy");
+    if (!num_steps && severity !== "ok") return { tone, word: t("verdict.nonfinite.loss") };
     return { tone, word: num_steps ? counted(num_steps, t("verdict.nonfinite.step"), t("verdict.nonfinite.steps")) : t("verdict.nonfinite.none") };
   }
   const { verdict, severity } = summary[name];

@@ -24,6 +24,8 @@ export default {
   "chart.empty.loss": "No loss recorded in this range",
   "chart.empty.loss_scale": "No loss scale recorded in this range",
   "chart.empty.layers": "No per-layer norms recorded in this range",
+  "chart.empty.nonfinite": "No finite value in this range: the run’s newest is {value}",
+  "chart.empty.clip_fraction.norms": "No step in this range has a finite threshold and a finite norm",
   "why.chart.norm": "How long the unscaled gradient is before clipping. The line is the mean of each point’s steps, the band goes from the smallest to the largest. Above the threshold a step is clipped.",
   "why.chart.clip_fraction": "The share of the newest 100 steps (or of each point’s steps) whose norm was above the threshold. A fixed threshold is best set to clip 10–20 %.",
   "why.chart.clip_coef": "What each gradient was multiplied by: 1 is not clipped, 0.5 is half its length. A low, restless coefficient acts as a hidden learning rate.",

@@ -24,6 +24,8 @@ export default {
   "chart.empty.loss": "此范围内没有记录损失",
   "chart.empty.loss_scale": "此范围内没有记录损失缩放",
   "chart.empty.layers": "此范围内没有记录各层范数",
+  "chart.empty.nonfinite": "此范围内没有有限的值：该运行的最新值为 {value}",
+  "chart.empty.clip_fraction.norms": "此范围内没有阈值和范数均为有限值的步",
   "why.chart.norm": "未缩放的梯度在裁剪前的长度。线是每个点所含各步的均值，色带从最小值到最大值。高于阈值的步会被裁剪。",
   "why.chart.clip_fraction": "最近 100 步（或每个点所含各步）中范数高于阈值的占比。固定阈值最好裁剪 10–20 %。",
   "why.chart.clip_coef": "每个梯度所乘的系数：1 表示未裁剪，0.5 表示缩短一半。系数又低又不稳，相当于暗中改变学习率。",
