@@ -22,7 +22,7 @@ export const RULES = {
   norm_exploding: "newest 5% of the norms (5 to 100) above 10 times the median before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly higher (25%); critical above 100 times",
   norm_collapsed: "fallen by 1000 at once and for good: for 20 steps after a spike (critical), for 100 without one; long after it by the histogram of all norms, of which at most 5% as many lie between as above",
   norm_drift: "the newest quarter and the first (of a long run: all norms before) differ by more than 3 times",
-  no_signal_steps: "isolated norms (fewer than 20 in a row) below 0.001 of those around",
+  no_signal_steps: "isolated norms (fewer than 20 in a row; at 3 places or more, where there are fewer than 50 norms) below 0.001 of those around",
   loss_scale_not_used: "said not to be used; or constant under bf16 or fp32, or 1 throughout",
   loss_scale_unknown: "neither a scale nor a precision is recorded",
   loss_scale_static: "a fixed scale, or one that never moves (a scaler's initial value may stand still for 4,000 steps); warning from 5 skips in a row or above 2.5%, critical from 10 in a row",

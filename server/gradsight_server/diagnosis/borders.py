@@ -11,6 +11,7 @@ MAX_WARMUP_STEPS = 100
 LEVEL_BLOCK = 50  # the local level of a series is the median of so many neighbours [H]
 NO_SIGNAL_RATIO = 1e-3  # a norm this small beside its neighbours is a step without signal [H]
 MAX_NO_SIGNAL_STREAK = 20  # as many in a row are no longer isolated [H]
+MIN_NO_SIGNAL_STREAKS = 3  # in a handful of norms, fewer may be a level that has changed [H]
 
 # Clipping. The playbook: about 10 % clipped is right, above 50 % is extremely aggressive [P]
 INACTIVE_BELOW = 0.01

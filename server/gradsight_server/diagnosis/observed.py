@@ -21,7 +21,7 @@ from gradsight_server.diagnosis.inputs import (
     RangeFacts,
     StreamSteps,
 )
-from gradsight_server.diagnosis.levels import in_long_streaks, local_level, moves, spikes, usual_spacing
+from gradsight_server.diagnosis.levels import in_long_streaks, local_level, moves, spikes, streaks, usual_spacing
 
 ADAM_LIKE = ("adam", "adafactor", "adagrad", "adopt", "lamb", "lion", "muon", "rmsprop", "shampoo", "soap", "sophia")
 """Optimizers that divide by the gradient's own size: by a part of the class name."""
@@ -113,7 +113,10 @@ class Observed:
         """Which of `rows` [N] are isolated (near-)zero norms between normal ones."""
         level = local_level(self.norms, block=borders.LEVEL_BLOCK, q=75.0)
         low = self.norms <= borders.NO_SIGNAL_RATIO * level
-        return low & ~in_long_streaks(low, borders.MAX_NO_SIGNAL_STREAK)
+        low &= ~in_long_streaks(low, borders.MAX_NO_SIGNAL_STREAK)
+        if len(self.norms) < borders.MIN_NORMS and len(streaks(low)) < borders.MIN_NO_SIGNAL_STREAKS:
+            return np.zeros_like(low)
+        return low
 
     @cached_property
     def settled(self) -> tuple[Integers, Floats]:

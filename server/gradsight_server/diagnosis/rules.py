@@ -127,8 +127,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "no_signal_steps",
-            f"isolated norms (fewer than {b.MAX_NO_SIGNAL_STREAK} in a row) below {b.NO_SIGNAL_RATIO:g} of those "
-            "around",
+            f"isolated norms (fewer than {b.MAX_NO_SIGNAL_STREAK} in a row; at {b.MIN_NO_SIGNAL_STREAKS} places or "
+            f"more, where there are fewer than {b.MIN_NORMS} norms) below {b.NO_SIGNAL_RATIO:g} of those around",
             "info",
         ),
     ),

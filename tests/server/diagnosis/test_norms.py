@@ -91,6 +91,14 @@ def test_steps_above_a_thousandth_of_their_neighbours_have_signal() -> None:
     assert "no_signal_steps" not in codes(said(norms))
 
 
+def test_of_a_handful_of_norms_none_is_called_without_signal() -> None:
+    assert "no_signal_steps" not in codes(said([1e-5, 1.0, 1e-5, 1.0]))
+    norms = np.array([*[1e-4] * 15, *[10.0] * 10])
+    answer = said(norms * usual_norms(25, spread=0.02), loss=np.linspace(1, 2, 25))
+    assert "no_signal_steps" not in codes(answer)
+    assert answer.severity == "critical"
+
+
 def test_zeros_while_the_loss_moves_are_a_placeholder_and_not_vanishing() -> None:
     answer = said(np.zeros(100), loss=np.linspace(12.4, 2, 100), max_norm=1.0)
     assert answer.clipping.verdict == "unknown"
