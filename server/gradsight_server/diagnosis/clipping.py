@@ -14,7 +14,7 @@ from gradsight_server.diagnosis import borders
 from gradsight_server.diagnosis.answer import ClippingVerdict, RecommendedMaxNorm, Severity
 from gradsight_server.diagnosis.clip_setting import Kind
 from gradsight_server.diagnosis.inputs import Floats
-from gradsight_server.diagnosis.levels import relative_spread
+from gradsight_server.diagnosis.levels import local_level, relative_spread, spikes
 from gradsight_server.diagnosis.observed import Observed
 from gradsight_server.diagnosis.rule import Found, spanning
 
@@ -51,25 +51,33 @@ class Clipped:
         return many or self.largest_passed >= borders.HUGE_SPIKE_RATIO or self.num_echoes > 0
 
 
-def clipped_figures(observed: Observed) -> Clipped:
+def clipped_figures(observed: Observed, collapsed_at: int | None = None) -> Clipped:
+    """
+    Args:
+        collapsed_at: The step from which on the norms have collapsed: beside what is left then, anything is a spike.
+    """
     judged, clipped, coef = observed.judged, observed.clipped, observed.clip_coef
     coefs = np.empty(0) if coef is None else coef[judged][np.isfinite(coef[judged])]
     thresholds = np.empty(0) if observed.max_norm is None else observed.max_norm[judged]
     thresholds = thresholds[np.isfinite(thresholds)]
-    after = observed.judged_norms if coef is None else observed.judged_norms * np.where(np.isnan(coef), 1, coef)[judged]
-    passed = observed.is_spike & (after > borders.SPIKE_RATIO * observed.level)
-    heights = observed.judged_norms[passed] / observed.level[passed]
-    lost = next((lost for row in judged[passed][:MAX_FOLLOWED] if (lost := _lost_loss(observed, row))), None)
+    sound = judged if collapsed_at is None else judged[observed.step[judged] < collapsed_at]
+    norms = observed.norm[sound]
+    level = local_level(norms, block=borders.LEVEL_BLOCK)
+    is_spike = spikes(norms, level, ratio=borders.SPIKE_RATIO, sigmas=borders.SPIKE_SIGMAS)
+    after = norms if coef is None else norms * np.where(np.isnan(coef), 1, coef)[sound]
+    passed = is_spike & (after > borders.SPIKE_RATIO * level)
+    heights = norms[passed] / level[passed]
+    lost = next((lost for row in sound[passed][:MAX_FOLLOWED] if (lost := _lost_loss(observed, row))), None)
     return Clipped(
         fraction=float(np.mean(clipped[judged])) if clipped is not None and len(judged) else None,
         median_coef=float(np.median(coefs)) if len(coefs) else None,
         mean_coef=float(np.mean(coefs)) if len(coefs) else None,
         spread=relative_spread(coefs),
         max_norm=_present(thresholds, observed.setting.kind) if len(thresholds) else None,
-        num_spikes=int(np.count_nonzero(observed.is_spike)),
+        num_spikes=int(np.count_nonzero(is_spike)),
         num_passed=int(np.count_nonzero(passed)),
         largest_passed=float(heights.max(initial=0.0)),
-        num_echoes=sum(_loss_answers(observed, row) for row in judged[passed][-MAX_FOLLOWED:]),
+        num_echoes=sum(_loss_answers(observed, row) for row in sound[passed][-MAX_FOLLOWED:]),
         loss_before=lost[0] if lost else None,
         loss_since=lost[1] if lost else None,
     )
@@ -141,8 +149,8 @@ def judge_clipping(
         severity, variant = "info", "early"
     elif verdict == "too_tight" and severity != "info" and MEETS_RISEN_NORMS in beside:
         variant = "risen"
-    elif verdict == "inactive" and "norm_collapsed" in beside:
-        variant = "collapsed"
+    elif "norm_collapsed" in beside and (verdict == "inactive" or variant == "safety_net"):
+        verdict, severity, variant = "inactive", "info", "collapsed"
     return verdict, Found(
         code=f"clipping_{verdict}",
         severity=severity,

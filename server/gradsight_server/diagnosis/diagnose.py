@@ -68,6 +68,8 @@ FOLDED: dict[str, tuple[str, ...]] = {
     "clipping_unknown": ("norm_not_recorded", "norm_all_zero", "norm_collapsed", *LOST),
     "clipping_inactive": ("norm_collapsed", *LOST),
     "clipping_firm": LOST,
+    "clipping_too_loose": ("norm_collapsed",),
+    "spikes_passed": ("norm_collapsed",),
     "norm_drift": ("norm_exploding", "norm_collapsed", "threshold_outgrown"),
     "steps_skipped": ("loss_scale_model_nan",),
     "loss_scale_found": ("loss_scale_collapsing",),
@@ -97,8 +99,7 @@ def diagnose(
         found += [finding for rule in RULES_ON_OVERFLOWS for finding in rule(observed, overflows)]
         layers, of_layers = layer_findings(observed)
         scaling_section, of_scaling = _loss_scaling(observed, overflows, lang)
-        codes = {finding.code for finding in found} | {f"{finding.code}.{finding.variant}" for finding in found}
-        clipping_section, of_clipping = _clipping(observed, codes, lang)
+        clipping_section, of_clipping = _clipping(observed, found, lang)
         return Diagnosis(
             range=_range(observed),
             clipping=clipping_section,
@@ -142,8 +143,10 @@ def _num_nonfinite(observed: Observed) -> int:
     return int(np.count_nonzero(observed.nonfinite)) if observed.facts is None else observed.facts.num_nonfinite
 
 
-def _clipping(observed: Observed, codes: set[str], lang: str) -> tuple[Clipping, list[Found]]:
-    figures = clipping.clipped_figures(observed)
+def _clipping(observed: Observed, beside: list[Found], lang: str) -> tuple[Clipping, list[Found]]:
+    codes = {finding.code for finding in beside} | {f"{finding.code}.{finding.variant}" for finding in beside}
+    fall = next((finding.steps for finding in beside if finding.code == "norm_collapsed"), None)
+    figures = clipping.clipped_figures(observed, collapsed_at=fall[0] if fall else None)
     recommended = clipping.recommended(observed) if NO_BASIS.isdisjoint(codes) else None
     verdict, found = clipping.judge_clipping(observed, figures, recommended, codes)
     spikes = list(clipping.spikes_passed(observed, figures, verdict, recommended))

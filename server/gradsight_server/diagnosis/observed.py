@@ -21,7 +21,7 @@ from gradsight_server.diagnosis.inputs import (
     RangeFacts,
     StreamSteps,
 )
-from gradsight_server.diagnosis.levels import in_long_streaks, local_level, moves, spikes, streaks, usual_spacing
+from gradsight_server.diagnosis.levels import in_long_streaks, local_level, moves, streaks, usual_spacing
 
 ADAM_LIKE = ("adam", "adafactor", "adagrad", "adopt", "lamb", "lion", "muon", "rmsprop", "shampoo", "soap", "sophia")
 """Optimizers that divide by the gradient's own size: by a part of the class name."""
@@ -159,16 +159,6 @@ class Observed:
     @property
     def has_enough(self) -> bool:
         return len(self.rows) >= borders.MIN_NORMS and len(self.judged) > 0
-
-    @cached_property
-    def level(self) -> Floats:
-        """Local median of the judged norms [J]."""
-        return local_level(self.judged_norms, block=borders.LEVEL_BLOCK)
-
-    @cached_property
-    def is_spike(self) -> Bools:
-        """Which of the judged norms [J] stand out of their local level."""
-        return spikes(self.judged_norms, self.level, ratio=borders.SPIKE_RATIO, sigmas=borders.SPIKE_SIGMAS)
 
     # Clipping
 

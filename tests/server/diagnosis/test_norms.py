@@ -225,6 +225,25 @@ def test_a_collapse_is_not_called_a_clipping_that_hardly_acts() -> None:
     assert not {code for code in codes(answer) if code.startswith("clipping_")}
 
 
+def test_what_is_left_after_a_collapse_shows_no_spikes() -> None:
+    norms = collapsing(1e-4, spike=100.0)
+    norms[[600, 650]] = 0.05  # a dying model twitches
+    held = said(norms, max_norm=2.0)
+    assert held.clipping.verdict == "inactive"
+    assert "because the norms have collapsed" in held.clipping.advice
+    assert codes(held) & {"clipping_too_loose", "spikes_passed", "norm_collapsed"} == {"norm_collapsed"}
+    passed = said(norms, max_norm=200.0)
+    assert passed.clipping.verdict == "too_loose"
+    assert passed.clipping.advice.startswith("1 of 1 spike passed")
+    assert codes(passed) & {"clipping_too_loose", "spikes_passed", "norm_collapsed"} == {"norm_collapsed"}
+    long_after = diagnose(
+        steps(norms[500:], step=np.arange(50_500, 50_800)),
+        None,
+        long_range(np.concatenate([usual_norms(50_500), norms[500:]]), largest_norm=300.0),
+    )
+    assert codes(long_after) & {"clipping_too_loose", "spikes_passed", "norm_collapsed"} == {"norm_collapsed"}
+
+
 def test_norms_that_exploded_long_ago_are_told_by_the_loss() -> None:
     norms = np.concatenate([usual_norms(1200), usual_norms(1800, median=300.0)])
     noise = 0.05 * np.random.default_rng(0).normal(size=3000)
