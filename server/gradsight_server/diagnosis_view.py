@@ -82,9 +82,19 @@ def _verdicts(diagnosis: dict[str, Any]) -> Iterator[tuple[str, Text, str]]:
     clipping, scaling, nonfinite = (diagnosis[name] for name in ("clipping", "loss_scaling", "nonfinite"))
     yield "clipping", _word(clipping), _clipping(clipping)
     yield "loss scale", _word(scaling), _scaling(scaling)
-    longest = max((burst["num_steps"] for burst in nonfinite["bursts"]), default=0)
-    words = f"the longest burst was of {_steps(longest)}" if longest else ""
-    yield "NaN and Inf", Text(_steps(nonfinite["num_steps"]) if nonfinite["num_steps"] else "none"), words
+    num_nonfinite = nonfinite["num_steps"]
+    yield "NaN and Inf", Text(_steps(num_nonfinite) if num_nonfinite else "none"), _longest(nonfinite["bursts"])
+
+
+def _longest(bursts: list[dict[str, Any]]) -> str:
+    """The longest burst: finite steps may lie between its own, or steps that were not recorded."""
+    if not bursts:
+        return ""
+    longest = max(bursts, key=lambda burst: burst["num_steps"])
+    num_steps, first, last = longest["num_steps"], longest["first_step"], longest["last_step"]
+    if last - first + 1 > num_steps:
+        return f"the longest burst was of {_steps(num_steps)} between {first:,} and {last:,}"
+    return f"the longest burst was of {_steps(num_steps)}{' in a row' * (num_steps > 1)}"
 
 
 def _steps(count: int) -> str:

@@ -264,3 +264,16 @@ def test_the_sparkline_shows_spikes_and_gaps() -> None:
     assert sparkline(np.zeros(3)) == "▁▁▁"
     assert set(sparkline(np.array([1e-300, 1e300, 0.0]))) == {"▁", "█"}
     assert sparkline(np.array([np.nan])) == "×"
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [(range(0, 98, 2), "49 steps between 0 and 96"), (range(30, 40), "10 steps in a row"), ((7,), "of 1 step\n")],
+)
+def test_a_burst_says_what_of_it_is_counted(
+    places: tuple[int, ...], words: str, tmp_path: Path, capsys: Captured
+) -> None:
+    rows = [f"{step},1.5,{'nan' if step in places else 2.0 + step / 100}\n" for step in range(98)]
+    (tmp_path / "log.csv").write_text("step,loss,grad_norm\n" + "".join(rows))
+    run(str(tmp_path / "log.csv"))
+    assert words in "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
