@@ -16,7 +16,7 @@ export const RULES = {
   norm_not_recorded: "no norm; or all 0 while the loss moves; or negative: a placeholder",
   norm_all_zero: "all norms 0; warning where more than 20 losses stand still beside them",
   norm_stale: "at least 20% of the norms equal the one before, with 5 digits or more, while the loss moves",
-  norm_after_clip: "at least 5% of the norms within 0.0002 of a fixed threshold, none above",
+  norm_after_clip: "at least 5% of the norms within 0.0002 of a fixed threshold, none above; info where no threshold is known, and so many are at the largest norm but fewer just below it (1%)",
   norm_times_scale: "where the loss scale changes, by 2 octaves or more in all, the norm changes with it (slope 0.6 to 1.4)",
   norm_maybe_times_scale: "a median norm above 100 (and so many thresholds) that the scale would explain",
   norm_exploding: "newest 5% of the norms (5 to 100) above 10 times the median before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly higher (25%); critical above 100 times",

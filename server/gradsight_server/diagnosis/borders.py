@@ -55,6 +55,7 @@ OUTGROWN_FROM = 0.10  # share clipped before, below INACTIVE_BELOW now [H]
 PILE_FRACTION = 0.05  # share of norms that sit exactly on the threshold: they were taken after clipping [H]
 PILE_WIDTH = 2e-4
 MIN_PILE = 10
+PILE_EDGE = 0.01  # where no threshold is known, fewer norms than in the pile lie so close below it [H]
 STALE_FRACTION = 0.2  # share of norms equal to the one before to the last of 5 digits or more [H]
 STALE_DIGITS = 5
 SCALED_SLOPE = (0.6, 1.4)  # of log norm over log scale at the scale's changes; 1 is "still multiplied" [H]

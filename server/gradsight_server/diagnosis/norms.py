@@ -147,7 +147,7 @@ def stale(observed: Observed) -> Iterator[Found]:
     repeats = (norms[1:] == norms[:-1]) & (norms[1:] > 0)
     fraction = float(np.mean(repeats))
     is_constant = bool(np.all(repeats))
-    if fraction < borders.STALE_FRACTION or not (is_constant or _has_digits(norms)) or observed.is_after_clip:
+    if fraction < borders.STALE_FRACTION or not (is_constant or _has_digits(norms)) or any(after_clip(observed)):
         return
     yield Found(
         code="norm_stale",
@@ -166,6 +166,9 @@ def _has_digits(norms: Floats) -> bool:
 
 def after_clip(observed: Observed) -> Iterator[Found]:
     """Norms end exactly at the threshold: they were logged after clipping."""
+    if observed.setting.kind == "unknown":
+        yield from _maybe_after_clip(observed)
+        return
     if not observed.is_after_clip or observed.clipped is None or observed.max_norm is None:
         return
     rows = observed.rows[observed.num_warmup :]
@@ -173,5 +176,27 @@ def after_clip(observed: Observed) -> Iterator[Found]:
         code="norm_after_clip",
         severity="warning",
         evidence={"fraction": float(np.mean(observed.clipped[rows])), "max_norm": float(observed.max_norm[rows[-1]])},
+        steps=spanning(observed, rows[0], rows[-1]),
+    )
+
+
+def _maybe_after_clip(observed: Observed) -> Iterator[Found]:
+    """The same where no threshold is known: the largest norm again and again, and hardly any just below it."""
+    rows = observed.rows[observed.num_warmup :]
+    norms = observed.norm[rows]
+    largest = float(norms.max(initial=0.0))
+    is_piled = norms >= largest * (1 - borders.PILE_WIDTH)
+    num_piled = int(np.count_nonzero(is_piled))
+    others = norms[~is_piled]
+    num_near = int(np.count_nonzero(others >= largest * (1 - borders.PILE_EDGE)))
+    if largest <= 0 or num_piled < max(borders.PILE_FRACTION * len(norms), borders.MIN_PILE):
+        return
+    if len(others) < borders.MIN_PILE or num_near >= num_piled or not _has_digits(others):
+        return  # norms that are all alike, or rounded
+    yield Found(
+        code="norm_after_clip",
+        severity="info",
+        variant="maybe",
+        evidence={"fraction": num_piled / len(norms), "largest_norm": largest},
         steps=spanning(observed, rows[0], rows[-1]),
     )

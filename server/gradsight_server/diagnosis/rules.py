@@ -88,7 +88,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
         _rule(
             "norm_after_clip",
-            f"at least {b.PILE_FRACTION:.0%} of the norms within {b.PILE_WIDTH:g} of a fixed threshold, none above",
+            f"at least {b.PILE_FRACTION:.0%} of the norms within {b.PILE_WIDTH:g} of a fixed threshold, none above; "
+            "info where no threshold is known, and so many are at the largest norm but fewer just below it "
+            f"({b.PILE_EDGE:.0%})",
+            "info",
             "warning",
         ),
         _rule(

@@ -153,6 +153,20 @@ def test_norms_that_end_exactly_at_the_threshold_were_logged_after_clipping() ->
     assert answer.clipping.recommended_max_norm is None
 
 
+def test_norms_that_end_at_one_value_may_have_been_logged_after_clipping() -> None:
+    true = usual_norms(median=1.2)
+    answer = said(np.minimum(true, 1.3 * true / (true + 1e-6)))
+    found = finding(answer, "norm_after_clip")
+    assert found is not None
+    assert found.severity == "info"
+    assert found.evidence["largest_norm"] == pytest.approx(1.3, rel=1e-3)
+    assert "as after clipping at 1.3. " in found.advice
+    assert answer.clipping.recommended_max_norm is None
+    assert "norm_stale" not in codes(said(np.minimum(true, 1.2 - 6e-7)))
+    for norms in (true, np.round(true, 2), np.full(1000, 1.3), np.minimum(np.round(true, 1), 1.3), 1 + 1e-4 * true):
+        assert "norm_after_clip" not in codes(said(norms))
+
+
 def test_norms_that_reach_above_the_threshold_were_logged_before_clipping() -> None:
     assert "norm_after_clip" not in codes(said(usual_norms(spread=0.01), max_norm=1.0))
 

@@ -234,6 +234,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{fraction:percent} of the norms end exactly at the threshold {max_norm} and none is above it. So many steps "
         "were clipped, by how much cannot be seen. Log what clip_grad_norm_ returns: the norm before clipping.",
     ),
+    "norm_after_clip.maybe": (
+        "The logged norm may be the one after clipping",
+        "{fraction:percent} of the norms are exactly {largest_norm} and none is above it, as after clipping at "
+        "{largest_norm}. If that is the threshold, log what clip_grad_norm_ returns, the norm before clipping, and "
+        "record max_norm.",
+    ),
     "norm_times_scale": (
         "The norm still holds the loss scale",
         "It moves with the loss scale. Divided by it the median norm is {median_norm_unscaled}, not {median_norm}. "

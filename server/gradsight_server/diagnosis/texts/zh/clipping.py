@@ -211,6 +211,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{fraction:percent} 的范数恰好停在阈值 {max_norm}，且没有更大的。可见这么多步被裁剪了，裁剪了多少无从得知。"
         "请记录 clip_grad_norm_ 的返回值，即裁剪前的范数。",
     ),
+    "norm_after_clip.maybe": (
+        "记录的可能是裁剪之后的范数",
+        "{fraction:percent} 的范数恰好为 {largest_norm}，没有更大的，就像以 {largest_norm} 裁剪之后那样。"
+        "若这就是阈值，请记录 clip_grad_norm_ 的返回值，即裁剪之前的范数，并记录 max_norm。",
+    ),
     "norm_times_scale": (
         "范数仍含有损失缩放",
         "它随损失缩放变化。除以缩放后，范数中位数为 {median_norm_unscaled}，而不是 {median_norm}。"
