@@ -116,6 +116,33 @@ def test_live_steps_move_the_share_of_clipped_steps(open_page: Page, tight: Sent
     expect(share).to_have_text("90\u00a0%")
 
 
+def test_the_threshold_in_force_is_that_of_the_steps_on_screen(page: Page, served: Served) -> None:
+    run = served.put(name="changed", streams={"main": {"policy": "global_norm(2.0)"}})
+    norms = [0.5 + step % 10 / 5 for step in range(200)]
+    thresholds = [1.0 if step < 100 else 2.0 for step in range(200)]
+    run.send(range(200), grad_norm_before_clip=norms, max_norm=thresholds, **WITHOUT_LAYERS)
+    page.goto(run.url)
+    expect(_line(page)).to_have_attribute("aria-valuenow", "2")
+    label = page.locator("chart-row[data-figure=norm] .threshold-label")
+    expect(label).to_have_text("max_norm 2.0")
+    expect(label).to_have_class(re.compile("is-right"))
+    page.goto(f"{run.url}?steps=10-90")
+    expect(_line(page)).to_have_attribute("aria-valuetext", re.compile("^1.0, clips 69\u00a0%"))
+    expect(page.locator("norm-histogram .below")).to_have_text("31\u00a0% below")
+
+
+def test_a_threshold_that_moves_by_itself_has_no_share_above_one_line(page: Page, served: Served) -> None:
+    policy = "global_norm(cosine(start=1.0, end=0.1, total_steps=200))"
+    run = served.put(name="moving", streams={"main": {"policy": policy}})
+    run.send(range(200), max_norm=[1 - step / 250 for step in range(200)], **WITHOUT_LAYERS)
+    page.goto(run.url)
+    expect(page.locator("what-if-panel strong").first).to_have_text(re.compile("%"))
+    expect(page.locator("norm-histogram")).to_have_attribute("aria-label", "Histogram of 200 gradient norms")
+    expect(page.locator("norm-histogram .above")).to_be_hidden()
+    _line(page).press("ArrowUp")
+    expect(page.locator("norm-histogram .above")).to_be_visible()
+
+
 def test_where_clipping_is_off_the_line_stands_at_a_suggestion(page: Page, served: Served) -> None:
     run = served.put(name="off", streams={"main": {"policy": None}})
     norms = [1.0 + step % 10 for step in range(200)]

@@ -11,7 +11,7 @@ import { isLog } from "../lib/drawing.js";
 import { heatAt, layerOf, metricOf } from "../lib/figures.js";
 import { number } from "../lib/format.js";
 import { readingOf, titleOf } from "../lib/reading.js";
-import { AIM, colourSpan, heightOf, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
+import { AIM, colourSpan, heightOf, holdsThreshold, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
 import { knownText, t } from "../lib/texts.js";
 
 /** Space above and below the curves inside a plot; marks at the top edge need half their height. */
@@ -166,7 +166,7 @@ export class ChartRow extends HTMLElement {
     if (!threshold) return;
     const { value, beyond } = threshold;
     const at = beyond > 0 ? 1 : beyond < 0 ? 0 : heightOf(scale, value);
-    if (beyond) this.#labelPlace = { atRight: false, under: beyond > 0 };
+    if (beyond) this.#labelPlace = { atRight: !holdsThreshold(figure, steps, value), under: beyond > 0 };
     else this.#labelPlace = labelPlace(figure, steps, scale, width, this.#height, this.#labelPlace);
     setText(this.#label, thresholdLabel(value, beyond));
     this.#label.style.top = `${TOP_PX + (1 - at) * this.#height}px`;

@@ -33,7 +33,8 @@ export class NormHistogram extends HTMLElement {
    * @param {import("../lib/what-if-model.js").WhatIfModel} whatIf
    */
   draw(Plotly, scale, whatIf) {
-    const { histogram, line, isTrial, inForce, share, recommended } = whatIf;
+    const { histogram, line, isTrial, inForce, isMoving, recommended } = whatIf;
+    const share = isMoving ? null : whatIf.share;
     this.classList.toggle("is-empty", !histogram);
     if (!histogram || !this.#plot.clientWidth) return;
     const style = getComputedStyle(this);

@@ -48,7 +48,7 @@ export class ThresholdLine extends HTMLElement {
    * @param {{top: number, height: number}} box of its curves, in pixels of the parent
    * @param {import("../lib/what-if-model.js").WhatIfModel} whatIf
    */
-  place(scale, box, { line, isTrial, share }) {
+  place(scale, box, { line, isTrial, isMoving, share }) {
     this.hidden = line === null;
     if (line === null) return;
     this.#scale = scale;
@@ -64,7 +64,7 @@ export class ThresholdLine extends HTMLElement {
     this.setAttribute("aria-valuemin", String(low));
     this.setAttribute("aria-valuemax", String(high));
     this.setAttribute("aria-valuenow", String(line));
-    this.setAttribute("aria-valuetext", share === null ? maxNorm(line) : t("whatif.line.value", { threshold: maxNorm(line), share: percent(share) }));
+    this.setAttribute("aria-valuetext", share === null || isMoving ? maxNorm(line) : t("whatif.line.value", { threshold: maxNorm(line), share: percent(share) }));
   }
 
   /** @param {PointerEvent} event */

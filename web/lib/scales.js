@@ -65,8 +65,8 @@ function distance(threshold, low, high) {
   return threshold < low / 10 ** FAR_DECADES ? -1 : 0;
 }
 
-/** @param {Figure} figure @param {[number, number]} steps */
-function thresholdOf(figure, steps) {
+/** The newest on screen, null where there is none. @param {Figure} figure @param {[number, number]} steps */
+export function thresholdOf(figure, steps) {
   const trace = figure.traces.find((candidate) => candidate.role === "threshold");
   if (!trace) return null;
   const [from, to] = indexesOnScreen(trace, steps);
@@ -133,7 +133,7 @@ export const LABEL_PLACES = [
 const LABEL_PX = { width: 120, height: 20 };
 
 /**
- * Where the threshold's label hides the least: at the left or right end, above or under its line.
+ * Where the threshold's label hides the least: at the left or right end, above or under its line, where the line has that value.
  * @param {Figure} figure
  * @param {[number, number]} steps
  * @param {Scale} scale
@@ -146,15 +146,24 @@ export function labelPlace(figure, steps, scale, width, height, kept) {
   const threshold = heightOf(scale, scale.threshold?.value ?? 1) * height;
   const share = Math.min(1, LABEL_PX.width / width) * (steps[1] - steps[0]);
   const curves = figure.traces.filter((trace) => trace.axis === "y" && trace.role !== "threshold");
-  let best = { ...kept, room: -1 };
+  let best = { ...LABEL_PLACES[1], room: -1 };
   for (const { atRight, under } of [kept, ...LABEL_PLACES]) {
     /** @type {[number, number]} */
     const end = atRight ? [steps[1] - share, steps[1]] : [steps[0], steps[0] + share];
+    if (!atRight && !holdsThreshold(figure, end, scale.threshold?.value ?? 1)) continue;
     const room = roomBeside(curves, end, scale, threshold, height, under);
     if (room > best.room) best = { atRight, under, room };
     if (room >= LABEL_PX.height) return best;
   }
   return best;
+}
+
+/** Whether the threshold is the newest one at these steps too. @param {Figure} figure @param {[number, number]} steps @param {number} value */
+export function holdsThreshold(figure, steps, value) {
+  const trace = figure.traces.find(({ role }) => role === "threshold");
+  if (!trace) return false;
+  const [from, to] = indexesOnScreen(trace, steps);
+  return trace.y.slice(from, to).every((y) => !(y > 0) || Math.abs(y - value) <= 1e-3 * value);
 }
 
 /** @param {Trace[]} curves @param {[number, number]} end @param {Scale} scale @param {number} threshold @param {number} height @param {boolean} under */

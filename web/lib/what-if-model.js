@@ -2,7 +2,8 @@
 
 import { getFigure, getWhatIf } from "./api.js";
 import { addNorm, decodeHistogram, quantile, shareAbove } from "./histogram.js";
-import { rangeToRead } from "./view.js";
+import { thresholdOf } from "./scales.js";
+import { isZoomed, rangeToRead } from "./view.js";
 
 /** A line that is being dragged asks only once it rests. */
 const REST_MS = 180;
@@ -31,6 +32,8 @@ export class WhatIfModel extends EventTarget {
   /** What the histogram and the answers on hand were read for. */
   #shown = "";
   #numSteps = 0;
+  /** The threshold in force that was asked about. @type {number | null} */
+  #asked = null;
   #isRead = false;
   #isOutgrown = false;
 
@@ -68,9 +71,29 @@ export class WhatIfModel extends EventTarget {
     return this.#isRead ? !this.histogram : !figures.has("norm") && figureProblems.has("norm");
   }
 
-  /** The threshold in force at the newest step. */
+  /** The threshold in force at the newest step on screen. */
   get inForce() {
-    return this.#run.facts?.last.max_norm ?? null;
+    if (!this.#isElsewhere) return this.#run.facts?.last.max_norm ?? null;
+    const figure = this.#run.figures.get("norm");
+    const threshold = figure ? thresholdOf(figure, this.#run.shown) : null;
+    // A point's mean of one value said often is that value but for its last digits.
+    return threshold && Number(threshold.toPrecision(9));
+  }
+
+  /** Whether the newest step on screen may not be the run's newest. */
+  get #isElsewhere() {
+    return isZoomed(this.#run.view) || this.#run.attempt !== null;
+  }
+
+  /** The policy, where the threshold in force moves by itself: what is said of it is not of one line. */
+  get #movingPolicy() {
+    const { policy } = this.#run.record;
+    return policy && /^global_norm\(.*\(/.test(policy) ? policy : null;
+  }
+
+  /** Whether the answer is about a threshold that moves, not about where the line stands. */
+  get isMoving() {
+    return !this.isTrial && this.#movingPolicy !== null;
   }
 
   /** Of the newest steps on screen; where those are the run's, as its verdict says it. */
@@ -138,6 +161,9 @@ export class WhatIfModel extends EventTarget {
       this.#isRead = false;
       this.answers = { inForce: null, trial: null };
       this.#read();
+    } else if (this.#isElsewhere && this.inForce !== this.#asked) {
+      // The chart of other steps has come, and with it the threshold at them.
+      this.#askInForce();
     } else if (facts.num_steps !== this.#numSteps && !this.#timer) {
       const wait_ms = Math.max(0, this.#readAt_ms + READ_AGAIN_MS - Date.now());
       this.#timer = window.setTimeout(() => this.#readAgain(), wait_ms);
@@ -195,9 +221,9 @@ export class WhatIfModel extends EventTarget {
   }
 
   async #askInForce() {
-    const { policy } = this.#run.record;
     // A moving threshold is replayed as it moves; a fixed one may have been changed since it was written down.
-    const clip = policy && /^global_norm\(.*\(/.test(policy) ? policy : this.inForce === null ? null : String(this.inForce);
+    const clip = this.#movingPolicy ?? (this.inForce === null ? null : String(this.inForce));
+    this.#asked = this.inForce;
     if (clip === null) return;
     const answer = await this.#ask(clip, this.#reading.signal);
     if (!answer) return;
