@@ -4,6 +4,9 @@ import { plain, powerOfTen, powerOfTwo } from "./format.js";
 
 /** @typedef {{values: number[], labels: string[]}} Ticks */
 
+/** More than any axis has room for. */
+const MOST_TICKS = 1_000;
+
 /** A round spacing that gives about `count` ticks. @param {number} span @param {number} count */
 function roundSpacing(span, count) {
   const rough = span / Math.max(1, count);
@@ -17,8 +20,13 @@ export function linearValues(low, high, count, integers = false) {
   if (!(high > low)) return { values: [low], spacing: 1 };
   const spacing = integers ? Math.max(1, roundSpacing(high - low, count)) : roundSpacing(high - low, count);
   const values = [];
-  for (let i = Math.ceil(low / spacing - 1e-9); i * spacing <= high * (1 + 1e-12) + 1e-300; i++) {
-    values.push(Number((i * spacing).toPrecision(12)) + 0);
+  // By count: where the numbers are so large that one more makes no difference, counting up would never end.
+  const first = Math.ceil(low / spacing - 1e-9);
+  const most = Math.min(MOST_TICKS, Math.floor((high - low) / spacing) + 2);
+  for (let n = 0; n < most; n++) {
+    const value = (first + n) * spacing;
+    if (value > (integers ? high : high * (1 + 1e-12) + 1e-300)) break;
+    values.push((integers ? value : Number(value.toPrecision(12))) + 0);
   }
   return { values, spacing };
 }

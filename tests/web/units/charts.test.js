@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { linearValues } from "../../../web/lib/axes.js";
 import { csvOf, fileName, tableOf } from "../../../web/lib/chart-table.js";
 import { drawingFromAddress, drawingToAddress, NATURAL, smoothed } from "../../../web/lib/drawing.js";
 import { extendFigure } from "../../../web/lib/figure-growth.js";
@@ -91,4 +92,12 @@ test("an alert stands at its steps, and one that is over is quiet", () => {
   const alerts = [{ ...alert, state: "open" }, { ...alert, state: "resolved" }];
   const moments = momentsOf({ ...known, run: { attempts: [] }, alerts });
   assert.deepEqual(moments.map(({ tone, steps }) => [tone, steps]), [["critical", [3, 7]], ["", [3, 7]]]);
+});
+
+test("ticks end, however large the steps are", () => {
+  const largest = Number.MAX_SAFE_INTEGER;
+  assert.ok(linearValues(largest, largest + 1, 8, true).values.length <= 3);
+  assert.ok(linearValues(largest - 4, largest, 2, true).values.length <= 3);
+  assert.deepEqual(linearValues(0, 40, 4, true).values, [0, 10, 20, 30, 40]);
+  assert.ok(linearValues(1e300, 1.1e300, 5).values.length < 10);
 });
