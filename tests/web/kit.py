@@ -67,7 +67,7 @@ class Served:
         return int(float(found[1]))
 
     def forget_all(self) -> None:
-        for run in self.client.get("/api/v1/runs", params={"limit": 100}).json()["items"]:
+        for run in self.client.get("/api/v1/runs", params={"limit": 500}).json()["items"]:
             self.client.delete(f"/api/v1/runs/{run['id']}").raise_for_status()
 
 

@@ -130,6 +130,35 @@ def test_a_long_list_makes_only_the_rows_in_sight_and_reads_on_by_itself(page: P
     expect(page.locator("first-run")).to_be_visible()
 
 
+def test_runs_beyond_the_pages_that_are_here_are_counted_once(page: Page, served: Served) -> None:
+    runs = [served.put(name=f"run-{i:03}") for i in range(103)]
+    page.goto(f"{served.url}/?sort=name")
+    count = page.locator(".page-head [role=status]").first
+    expect(page.locator("connection-status")).to_have_text("Live")
+    expect(count).to_have_text("103")
+    runs[102].put(name="a-run")
+    expect(page.locator("run-row .name").first).to_have_text("a-run")
+    expect(count).to_have_text("103")
+    served.client.delete(f"/api/v1{runs[101].path}").raise_for_status()
+    expect(count).to_have_text("102")
+
+
+def test_what_was_found_besides_leaves_the_name_its_room(page: Page, served: Served) -> None:
+    run = served.put(project="gan", name="generator and its critic")
+    layer_norms = [[9.0, 9.0]] * 200
+    run.send(range(200), layers=["a", "b"], layer_norms=layer_norms, loss_scale=None)
+    badge = page.locator(".cell.run > verdict-badge")
+    for width in (1440, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(served.url)
+        expect(badge).to_have_attribute("title", "Layers do not add up")
+        name, beside = page.locator("run-row .name").bounding_box(), badge.bounding_box()
+        link = page.locator(".run-link bdi").bounding_box()
+        assert name is not None and beside is not None and link is not None
+        assert link["width"] > 60
+        assert link["x"] + link["width"] <= beside["x"] + 1
+
+
 def test_filters_narrow_the_list_and_stay_in_the_address(page: Page, served: Served) -> None:
     served.put(project="lm", name="alpha", tags=["prod"])
     served.put(project="gan", name="beta", tags=["prod", "odd"])

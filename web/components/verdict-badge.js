@@ -11,6 +11,7 @@ export class VerdictBadge extends HTMLElement {
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.dataset.tone = tone;
+    this.title = word;
     const isCalm = tone === "neutral" || tone === "quiet";
     this.replaceChildren(isCalm ? h("span", { class: "no-mark" }) : toneMark(tone), h("span", {}, word));
   }

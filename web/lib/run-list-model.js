@@ -14,6 +14,8 @@ const MOST_AT_ONCE = 500;
 /** A run that has gone quiet says nothing of it: the list is read again. */
 const QUIET_S = 20;
 const ASK_AGAIN_S = 10;
+/** Hundreds of runs may come and go beyond the pages that are here: they are counted at most so often. */
+const COUNT_AGAIN_MS = 2_000;
 
 export class RunListModel extends EventTarget {
   /** @type {string | null} why the newest reading failed */
@@ -32,6 +34,9 @@ export class RunListModel extends EventTarget {
   /** Whether what is here was read with the filter of now. */
   #isSameFilter = true;
   #numRuns = 0;
+  /** Runs heard of that are not here, and whether the filter lets them in. @type {Map<string, boolean>} */
+  #beyond = new Map();
+  #countTimer = 0;
   #asked_s = 0;
   #frame = 0;
 
@@ -45,7 +50,10 @@ export class RunListModel extends EventTarget {
   start(signal) {
     stream().watchRuns((message) => this.#hear(message), signal);
     everySecond(() => this.#askIfQuiet(), signal);
-    signal.addEventListener("abort", () => this.#reading.abort());
+    signal.addEventListener("abort", () => {
+      this.#reading.abort();
+      clearTimeout(this.#countTimer);
+    });
     this.read();
   }
 
@@ -112,7 +120,10 @@ export class RunListModel extends EventTarget {
     const heard = (this.#heard = []);
     try {
       const { runs, next_cursor, num_runs } = await this.#pages(cursor, signal);
-      if (cursor === null) this.#runs = runs;
+      if (cursor === null) {
+        this.#runs = runs;
+        this.#beyond.clear();
+      }
       else for (const [id, run] of runs) this.#runs.set(id, run);
       this.#cursor = next_cursor;
       if (num_runs !== null) this.#numRuns = num_runs;
@@ -170,8 +181,9 @@ export class RunListModel extends EventTarget {
     if (!matches(this.filter, run)) return this.#drop(run.id);
     if (!known) {
       const last = this.hasMore ? this.runs.at(-1) : undefined;
+      this.#countBeyond(run.id, true);
       if (last && compareRuns(this.filter.sort, run, last) > 0) return false;
-      this.#numRuns++;
+      if (!this.hasMore) this.#numRuns++;
     }
     this.#runs.set(run.id, { ...run, sparkline: extended(known?.sparkline ?? null, run) });
     this.#sorted = null;
@@ -180,10 +192,33 @@ export class RunListModel extends EventTarget {
 
   /** @param {string} runId */
   #drop(runId) {
-    if (!this.#runs.delete(runId)) return false;
+    if (!this.#runs.delete(runId)) {
+      this.#countBeyond(runId, false);
+      return false;
+    }
     this.#numRuns--;
     this.#sorted = null;
     return true;
+  }
+
+  /** While there are more pages, a run that is not here may have been counted or not: only the server knows. @param {string} runId @param {boolean} isIn */
+  #countBeyond(runId, isIn) {
+    if (!this.hasMore || this.#beyond.get(runId) === isIn) return;
+    this.#beyond.set(runId, isIn);
+    this.#countTimer ||= window.setTimeout(() => this.#countAgain(), COUNT_AGAIN_MS);
+  }
+
+  async #countAgain() {
+    this.#countTimer = 0;
+    const { filter } = this;
+    try {
+      const { num_runs } = await getRuns({ ...filter, limit: 1, cursor: null });
+      if (filter !== this.filter || num_runs === null) return;
+      this.#numRuns = num_runs;
+      this.#changed();
+    } catch {
+      // The next reading counts too.
+    }
   }
 
   #askIfQuiet() {
