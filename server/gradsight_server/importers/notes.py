@@ -111,6 +111,14 @@ def _ranks(assembly: Assembly) -> Iterator[str]:
         yield f"{len(assembly.ranks.ranks) + 1} ranks wrote this log; where they differ, it is shown as spread."
     elif copies:
         yield f"{_lines(copies)} by other ranks or loggers repeat what a step has already."
+    for rank, (num, step) in sorted(assembly.ranks.nonfinite.items())[:MAX_SHOWN]:
+        lines = f"{_lines(num)} (the first at step {step:,})"
+        yield f"The norm of rank {rank} is not finite on {lines} where that of the main rank is."
+    if num := assembly.placing.remarks["again"]:
+        yield (
+            f"{_lines(num)} tell of a step again, with other numbers and no rank: the last line of a step is kept, "
+            "of its norms one that is not finite."
+        )
 
 
 def _unread(assembly: Assembly) -> Iterator[str]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from gradsight import wire
 from gradsight_server.importers.items import Point
 
+NORM = "grad_norm_before_clip"
 MAX_TURNS = 1_000
 """Of one file; a log whose numbers go back more often is not one of steps."""
 NUM_LABELS = 64
@@ -66,9 +67,8 @@ class _Track:
     """Significant digits of rounded numbers; None while they look exact."""
     labels: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_LABELS))
     open: Row | None = None
-    num_copies: int = 0
-    """Further points of the same number, by ranks that do not say which they are."""
     has_copies: bool = False
+    """There have been further points of one number."""
     num_points: int = 0
 
 
@@ -91,7 +91,7 @@ class Placing:
         self.attempt = 0
         self.turns: list[Turn] = []
         self.remarks: Counter[str] = Counter()
-        """How often something had to be worked out: unnumbered, rounded, per_epoch, copies, odd_steps."""
+        """How often something had to be worked out: unnumbered, rounded, per_epoch, copies, again, odd_steps."""
         self._digits: int | None = None
 
     def restart(self) -> None:
@@ -208,29 +208,36 @@ class Placing:
             self._advance(track, point, label, self._rounded(track, label))
 
     def _same(self, track: _Track, point: Point, label: float) -> None:
-        """The same number again: the rest of the step, a copy by another rank, or a number that is rounded."""
+        """The same number again: the rest of the step, a copy of it, a number that is rounded, or the step anew.
+
+        Lines that do not name a rank may be micro-batches as well as ranks: the last one stands for the step.
+        """
         if track.digits is not None:
             self._advance(track, point, label, self._rounded(track, label))
             return
         before = track.open
-        if before is not None and before.point.values.keys().isdisjoint(point.values):
-            _merge(before.point, point)
-            before.was_given = False
+        if before is None:
+            self._advance(track, point, label, track.step)
             return
-        if before is not None and same_values(before.point.values, point.values):
+        values = before.point.values
+        if same_values(values, point.values):
             before.point.metrics.update(point.metrics)
             self._note_copy(track)
+            return
+        common = values.keys() & point.values.keys()
+        if same_values({name: values[name] for name in common}, {name: point.values[name] for name in common}):
+            _merge(before.point, point)
+            before.was_given = False
             return
         if not track.has_copies and self._looks_rounded(track, label):
             track.digits = _digits(track.labels)
             self.remarks["rounded"] += 1
             self._advance(track, point, label, self._rounded(track, label))
             return
-        track.num_copies += 1
-        self._note_copy(track)
-        threshold = self._on_place(self.run, point.stream)
-        rank = point.rank + track.num_copies
-        self._emit(Row(self.run, track.attempt, point.stream, rank, track.step, point, threshold))
+        track.has_copies = True
+        self.remarks["again"] += 1
+        _take_over(before.point, point)
+        before.was_given = False
 
     def _note_copy(self, track: _Track) -> None:
         track.has_copies = True
@@ -293,7 +300,6 @@ class Placing:
             step = wire.MAX_STEP
         track.open = Row(self.run, track.attempt, point.stream, point.rank, step, point, threshold)
         track.step = step
-        track.num_copies = 0
         track.num_points += 1
         track.launch = self._launch
         if label is not None:
@@ -350,6 +356,14 @@ def _merge(into: Point, point: Point) -> None:
     into.first_nonfinite_layer = into.first_nonfinite_layer or point.first_nonfinite_layer
     if into.wall_time_s is None:
         into.wall_time_s = point.wall_time_s
+
+
+def _take_over(into: Point, point: Point) -> None:
+    """The later of two points of a step in place of the earlier; a norm that is not finite is never covered up."""
+    norm = into.values.get(NORM)
+    _merge(into, point)
+    if norm is not None and not math.isfinite(norm):
+        into.values[NORM] = norm
 
 
 def _shown(label: float | None, otherwise: int) -> int:

@@ -1,6 +1,8 @@
 """Several ranks in one log: copies that say what the main rank says go, others stay as rows of their rank."""
 
-from gradsight_server.importers.placing import Row, same_values
+import math
+
+from gradsight_server.importers.placing import NORM, Row, same_values
 
 MAX_STEPS = 64
 """So many of the main rank's newest steps are remembered: ranks print a little before or after one another."""
@@ -21,6 +23,8 @@ class Ranks:
         self.num_copies = 0
         self.ranks: set[int] = set()
         """Ranks other than the main one that told something else."""
+        self.nonfinite: dict[int, tuple[int, int]] = {}
+        """How often, and at which step first, a rank's norm was not finite while the main one's was."""
 
     def look(self, rows: list[Row]) -> None:
         """Learns which is each stream's main rank, the lowest, and which streams have several."""
@@ -79,6 +83,10 @@ class Ranks:
             self.num_copies += 1
             return False
         self._kept(row)
+        norm = values.get(NORM, 0.0)
+        if main is not None and not math.isfinite(norm) and math.isfinite(main.get(NORM, 0.0)):
+            num, first = self.nonfinite.get(row.rank, (0, row.step))
+            self.nonfinite[row.rank] = num + 1, first
         return True
 
     def _kept(self, row: Row) -> Row:

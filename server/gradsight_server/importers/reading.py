@@ -12,10 +12,23 @@ from gradsight_server.importers.items import Item, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.names import column_of
 from gradsight_server.importers.opening import DAMAGE, open_log, read_head
-from gradsight_server.importers.registry import HEAD_BYTES, LAST, format_named, recognise, sample_lines
+from gradsight_server.importers.registry import (
+    HEAD_BYTES,
+    LAST,
+    format_named,
+    is_of_several_steps,
+    recognise,
+    sample_lines,
+)
 
 MAX_FILES = 1_000
 """Of a folder so many files are looked at."""
+NO_LOGS = frozenset({
+    ".py", ".pyi", ".ipynb", ".sh", ".bash", ".zsh", ".ps1", ".bat", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp",
+    ".js", ".mjs", ".ts", ".rs", ".go", ".java", ".lua", ".jl", ".r", ".md", ".rst", ".tex", ".html", ".htm", ".css",
+    ".svg", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".lock", ".slurm", ".sbatch", ".diff", ".patch",
+})  # fmt: skip
+"""Source, prose and configuration lie beside logs and speak of norms, too; who names such a file has it read."""
 MAX_NAMES = 8
 NO_OPTIONS = Options()
 
@@ -114,7 +127,7 @@ def _in_folder(folder: Path) -> Iterator[Source]:
             continue
         folders = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
         for entry in entries:
-            if not entry.is_file():
+            if not entry.is_file() or entry.suffix.lower() in NO_LOGS:
                 continue
             num_files += 1
             if num_files > MAX_FILES:
@@ -135,7 +148,9 @@ def _recognised(path: Path) -> Source | None:
         found = recognise(path)
     except (NothingToReadError, OSError):
         return None
-    return Source(path, found, str(path)) if found is not None else None
+    if found is None or (path.is_file() and not is_of_several_steps(path, found)):
+        return None
+    return Source(path, found, str(path))
 
 
 def items_of(source: Source, options: Options) -> Iterator[Item]:

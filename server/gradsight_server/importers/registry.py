@@ -103,6 +103,17 @@ def _is_of_gradients(point: Point) -> bool:
     return not OF_GRADIENTS.isdisjoint(point.values)
 
 
+def is_of_several_steps(path: Path, found: Format) -> bool:
+    """Whether more than a setting or a number in a sentence made a file look like a log of a general format."""
+    if isinstance(found, LineFormat):
+        points = [item for item in _items_of(found, sample_lines(path)) if isinstance(item, Point)]
+        return found.name != LAST or sum(map(_is_of_gradients, points)) > 1
+    if found.name not in GENERIC or path.stat().st_size > MAX_PACKED_BYTES:
+        return True
+    points = [item for item in _first_items(found, path) if isinstance(item, Point)]
+    return len(points) > 1 or any(point.step is not None for point in points)
+
+
 def _items_of(one: LineFormat, sample: list[str]) -> Iterator[Item]:
     """What a format reads in lines; their numbers count for nothing."""
     is_given = one.pattern.search

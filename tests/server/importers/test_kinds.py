@@ -229,9 +229,38 @@ def test_copies_by_ranks_that_do_not_say_who_they_are() -> None:
     different = [
         Point(0, step, {"grad_norm_before_clip": 2.0 + rank}) for step in range(10, 130, 10) for rank in range(4)
     ]
-    part, _ = one(different)
+    part, notes = one(different)
     assert (steps(part), part.num_attempts) == (list(range(10, 130, 10)), 1)
-    assert set(part.context.rank_norms) == {1, 2, 3}
+    assert norms(part) == [5.0] * 12, "of micro-batches the last has the whole gradient"
+    assert part.context.rank_norms == {}
+    assert "36 lines tell of a step again, with other numbers and no rank: the last line of a step is kept" in notes
+    assert "ranks wrote" not in notes
+
+
+def test_a_norm_that_is_not_finite_is_kept_whichever_line_of_a_step_it_is_on() -> None:
+    for i, norm in enumerate([1.0, math.nan, math.inf]):
+        lines = [norm if k == i else 2.0 for k in range(3)]
+        part, _ = one([Point(k, 7, {"grad_norm_before_clip": value}) for k, value in enumerate(lines)])
+        assert [str(found) for found in norms(part)] == [str(norm if i else 2.0)]
+
+
+def test_a_rank_alone_whose_norm_is_not_finite_is_told() -> None:
+    items: list[Item] = [
+        Point(0, step, {"grad_norm_before_clip": math.nan if (rank, step) in ((1, 50), (1, 51)) else 2.0}, rank=rank)
+        for step in range(40, 60)
+        for rank in range(3)
+    ]
+    _, notes = one(items)
+    assert "The norm of rank 1 is not finite on 2 lines (the first at step 50) where that of the main rank is." in notes
+    assert "rank 2" not in notes
+
+
+def test_a_line_that_says_a_part_of_a_step_again_is_no_other_line_of_it() -> None:
+    items: list[Item] = [
+        Point(1, 1, {"loss": 2.0, "grad_norm_before_clip": 3.0}), Point(2, 1, {"loss": 2.0, "lr": 0.5}),
+    ]  # fmt: skip
+    part, notes = one(items)
+    assert (norms(part), column(part, "lr"), notes) == ([3.0], [0.5], "")
 
 
 def test_two_streams_resume_together() -> None:

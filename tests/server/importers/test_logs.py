@@ -225,6 +225,38 @@ def test_a_folder_gives_each_log_in_it(tmp_path: Path) -> None:
     assert [Path(log.name).name for log in read_logs(tmp_path)] == ["b.jsonl", "a.csv"]
 
 
+def test_code_and_settings_in_a_folder_are_no_runs(tmp_path: Path) -> None:
+    for name, text in {
+        "train.py": 'print(f"{step}: grad_norm: {norm:.3f}")\nclip(grad_norm=0.3)\nassert grad_norm == 0.5\n',
+        "README.md": "At step 10 grad_norm = 1.5, at step 20 grad_norm = 1.25\n", "run.sh": "a --loss_scale=2\n" * 3,
+        "config.yaml": "loss_scale: 512\nmax_grad_norm: 1\n", "nb.ipynb": '{"a": "grad_norm=1.5"}\n' * 3,
+        "args.txt": "max_grad_norm=1.0, loss_scale=512\n", "note.txt": "At step 10 grad_norm was: grad_norm=1.5\n",
+        "ds_config.json": '{"fp16": {"loss_scale": 512, "x": 1}, "gradient_clipping": 1.0}\n',
+    }.items():  # fmt: skip
+        write(tmp_path, text, name)
+    with pytest.raises(NothingToReadError, match="folder without"):
+        read_logs(tmp_path)
+    write(tmp_path, "step 1 grad_norm=1.5\nstep 2 grad_norm=1.5\n", "out.log")
+    assert [Path(log.name).name for log in read_logs(tmp_path)] == ["out.log"]
+
+
+def test_a_line_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"step={i} loss=2.0 grad_norm=1.{i}\nINFO | eval step={i} val_loss=1.5 grad_norm=0.0\n" for i in range(4)
+    )
+    log = read(tmp_path, "begin\n" + text)
+    assert (norms(only_part(log)), log.notes) == ([1.0, 1.1, 1.2, 1.3], ())
+
+
+def test_a_label_before_each_line_is_a_rank_where_several_tell_of_one_step(tmp_path: Path) -> None:
+    text = "".join(f"{rank}: step={i} loss=2.0 grad_norm={i + rank}.5\n" for i in range(8) for rank in range(3))
+    part = only_part(read(tmp_path, text))
+    assert norms(part) == [i + 0.5 for i in range(8)]
+    assert part.context.rank_norms[2].tolist() == [i + 2.5 for i in range(8)]
+    part = only_part(read(tmp_path, "".join(f"{i}: step={i} loss=2.0 grad_norm={i}.5\n" for i in range(8))))
+    assert (norms(part), part.context.rank_norms) == ([i + 0.5 for i in range(8)], {})
+
+
 def test_a_packed_log_is_read_like_another(tmp_path: Path) -> None:
     import gzip
 

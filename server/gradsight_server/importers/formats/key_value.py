@@ -43,10 +43,16 @@ _STEP = re.compile(
 )
 _FRACTION = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})(?![\d/.])")
 _EPOCH = re.compile(r"\bep(?:och)?\b\W{0,4}(\d{1,9}(?:\.\d+)?)", re.IGNORECASE)
-_HEADER = re.compile(r"[\s=*#-]{0,20}ep(?:och)?\W{0,4}(\d{1,9})(?:\s{0,4}(?:/|of)\s{0,4}\d{1,9})?[\s:=*#-]{0,80}", re.IGNORECASE)
+_HEADER = re.compile(
+    r"[\s=*#-]{0,20}ep(?:och)?\W{0,4}(\d{1,9})(?:\s{0,4}(?:/|of)\s{0,4}\d{1,9})?[\s:=*#-]{0,80}", re.IGNORECASE
+)
 """A line of its own before the lines of an epoch, as Keras prints it."""
 _RANK = re.compile(r"\[?\b(?:rank|RANK|Rank)[ _:=]?(\d{1,6})\b")
+_LABEL = re.compile(r"\s{0,4}(\d{1,5}): ")
+"""What `srun --label` writes before each line: a rank, if several say the same step; else it may count anything."""
 _NUMBER = re.compile(r"(?<![\w.])(" + _VALUE + ")")
+_EVALUATION = re.compile(r"(?:^|[\]:|-]\s{0,4})\s{0,8}(?:eval(?:uation)?|val(?:idation)?)\b", re.IGNORECASE)
+"""At a line's beginning, or behind what a logger puts there: nothing in it is of a training step."""
 _PRINTED = Printed()
 
 
@@ -66,6 +72,7 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
     plans: dict[tuple[str, ...], _Plan | None] = {}
     first_epoch: float | None = None
     header_epoch: float | None = None
+    labels = _Labels()
     for at, line in lines:
         parts = _NUMBER.split(line)
         skeleton = tuple(parts[::2])
@@ -83,6 +90,8 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
         if not point.values.keys() - OF_CONFIGURATION:
             yield from _PRINTED.read(at, line)
             continue
+        if plan.label is not None:
+            point.rank = labels.rank(number(parts[1::2][plan.label]), point.step)
         if point.epoch is None:
             point.epoch = header_epoch
         if point.step is None:
@@ -90,6 +99,22 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
                 first_epoch = point.epoch
             point.step = _counted(line, point.epoch, first_epoch)
         yield point
+
+
+@dataclass(slots=True)
+class _Labels:
+    """Whether a number before each line is a rank's: once two of them have told of one step."""
+
+    step: float | None = None
+    """The newest of label 0."""
+    are_ranks: bool = False
+
+    def rank(self, label: float | None, step: float | None) -> int:
+        if not label:
+            self.step = step
+            return 0
+        self.are_ranks = self.are_ranks or (step is not None and step == self.step)
+        return int(label) if self.are_ranks else 0
 
 
 @dataclass(slots=True)
@@ -103,6 +128,7 @@ class _Plan:
     epoch: int | None = None
     rank: int | None = None
     wall_time_s: int | None = None
+    label: int | None = None
     fixed_rank: int = 0
     """Where it is part of a word: `rank3`."""
 
@@ -132,9 +158,10 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
     chosen_columns = chosen(pairs, only_sure=True).items()
     columns = {theirs: ours for ours, theirs in chosen_columns if ours not in taken} | dict(own)
     plan = _Plan([], [])
+    is_evaluation = _EVALUATION.search(line[:200]) is not None and not own
     for name, place in pairs.items():
         column = columns.get(name)
-        if column is None:
+        if column is None or (is_evaluation and column not in KEYS):
             plan.metrics.append((place, name))
         elif column in KEYS:
             setattr(plan, column, place)
@@ -148,6 +175,8 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
         plan.rank = place_of.get(rank.start(1))
         if plan.rank is None:
             plan.fixed_rank = int(rank[1])
+    elif plan.rank is None and (label := _LABEL.match(line)) is not None:
+        plan.label = place_of.get(label.start(1))
     return plan
 
 
