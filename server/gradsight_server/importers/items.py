@@ -50,9 +50,10 @@ class Point:
 class Setting:
     """A line of the log's configuration that matters to a diagnosis.
 
-    Names: `max_norm` (0 or None: clipping is off), `clip_value`, `policy` (its text form), `precision` ("fp32", "bf16",
-    "fp16"), `scaler` (its text form), `loss_scale`, `growth_interval`, `optimizer` (its class), `lr`, `total_steps`,
-    `world_size`, `run_name`, `accumulation_steps`.
+    Names: `max_norm` (0 or None: clipping is off), `clip_algorithm` ("value": what is called max_norm is of each
+    element), `clip_value`, `policy` (its text form), `precision` ("fp32", "bf16", "fp16"), `scaler` (its text form),
+    `loss_scale`, `growth_interval`, `optimizer` (its class), `lr`, `total_steps`, `world_size`, `run_name`,
+    `accumulation_steps`.
     """
 
     line: int

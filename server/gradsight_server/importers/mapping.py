@@ -28,5 +28,7 @@ def parse_map(text: str | None) -> tuple[tuple[str, str], ...]:
         column = SHORT.get(ours) or column_of(ours)
         if column is None:
             raise SettingsError(f"--map: {ours!r} is no column; known are {', '.join(sorted({*SHORT, *OUR_NAMES}))}.")
+        if column in found:
+            raise SettingsError(f"--map names {ours!r} twice: {found[column]!r} and {theirs!r}.")
         found[column] = theirs
     return tuple(found.items())

@@ -41,7 +41,7 @@ _SIMPLE: dict[str, tuple[str, ...]] = {
         "global iter", "global iteration", "num updates", "num update", "update", "updates", "update step", "n iter",
         "optimizer step", "optimizer steps", "opt step", "training step", "train step", "train steps", "train iter",
         "train iteration", "trainer global step", "current step", "cur step", "current iteration", "cur iter",
-        "current steps",
+        "current steps", "global step max steps",
         "step num", "step number", "step idx", "step id", "nstep", "num steps", "training global step", "batch idx",
         "gradient step", "gradient steps", "grad step", "grad steps", "train global step", "global batch", "niter",
     ),
@@ -120,6 +120,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
         "gradient accumulation steps", "grad accumulation steps", "accumulate grad batches", "grad accum steps",
         "accum grad", "accumulation steps", "update freq", "accum iter", "gradient accumulation", "grad accum",
     ),
+    "clip_algorithm": ("gradient clip algorithm",),
     "optimizer": ("optimizer", "optimizer type", "optim", "optimizer name", "opt"),
     "run_name": ("run name", "exp name", "experiment name", "wandb run name", "trial name", "job name"),
 }  # fmt: skip

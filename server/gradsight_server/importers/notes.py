@@ -36,6 +36,8 @@ def _thresholds(assembly: Assembly) -> Iterator[str]:
         where = f"{setting.source}, line {setting.line}" if setting.line else setting.source
         if setting.value is None or not setting.value > 0:
             yield f"Clipping is off by the log's configuration ({where})."
+        elif settings.clips_by_value():
+            yield f"Each element is clipped to {setting.value:g} by the log's configuration ({where}), not the norm."
         else:
             yield f"max_norm {setting.value:g} is taken from the log's configuration ({where})."
     if num := assembly.cleaning.counts["threshold_from_coef"]:

@@ -36,10 +36,11 @@ NAMES: Mapping[str, str] = {
     "bfloat16_enabled": "bf16",
     "loss_scale_window": "growth_interval",
     "gradient_accumulation_steps": "accumulation_steps",
+    "gradient_clip_algorithm": "clip_algorithm",
 }
 OFF = frozenset({"none", "null", "false", "off", "no"})
 ON = frozenset({"true", "yes", "on"})
-TEXTS = frozenset({"optimizer", "run_name"})
+TEXTS = frozenset({"optimizer", "run_name", "clip_algorithm"})
 
 _AS_PRINTED = (
     r"""(?<![\w.-])(--)?({names})(?![\w-])"""  # a name or a flag

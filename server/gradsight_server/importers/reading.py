@@ -1,6 +1,7 @@
 """From a path to items: which files are logs, in which format each is, and what each says, item by item."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers import own
 from gradsight_server.importers.format import FileFormat, Format, LineFormat, Options
 from gradsight_server.importers.formats import key_value
+from gradsight_server.importers.formats.csv_table import column_names
 from gradsight_server.importers.items import Item, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.names import column_of
@@ -19,6 +21,7 @@ from gradsight_server.importers.registry import (
     is_of_several_steps,
     recognise,
     sample_lines,
+    stands_in,
 )
 
 MAX_FILES = 1_000
@@ -66,6 +69,8 @@ def sources_of(
     if given is not None:
         if path.is_dir() and isinstance(given, LineFormat):
             raise NothingToReadError(f"{name!r} is a folder; name a file in it.")
+        if path.is_file():
+            _check_columns(path, name, given, options)
         return [Source(path, given, name)]
     if not path.is_dir():
         return [_of_file(path, name, options)]
@@ -88,20 +93,49 @@ def _of_file(path: Path, name: str, options: Options) -> Source:
         found = key_value.with_columns(options)
     if found is None:
         raise NothingToReadError(_refusal(path, name, head))
+    _check_columns(path, name, found, options)
     return Source(path, found, name)
 
 
 def _refusal(path: Path, name: str, head: bytes) -> str:
     if _is_binary(head):
         return f"{name!r} is no text, and no file of a kind that is known here."
+    return f"{name!r}: no gradient norm or loss scale found; {_found(filter(_is_shown, _names_in(path)))}."
+
+
+def _names_in(path: Path) -> list[str]:
+    """What has a number in a text."""
     names: dict[str, None] = {}
     for line in sample_lines(path)[:20_000]:
-        names.update(dict.fromkeys(filter(_is_shown, key_value.pairs_of(line[:4096]))))
+        names.update(dict.fromkeys(key_value.pairs_of(line[:4096])))
         if len(names) > 100:
             break
-    shown = ", ".join(list(names)[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
-    found = f"found: {shown}" if shown else "and no named numbers at all"
-    return f"{name!r}: no gradient norm or loss scale found; {found}."
+    return list(names)
+
+
+def _found(names: Iterable[str]) -> str:
+    names = list(names)
+    shown = ", ".join(names[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
+    return f"found: {shown}" if shown else "and no named numbers at all"
+
+
+def _check_columns(path: Path, name: str, found: Format, options: Options) -> None:
+    """
+    Raises:
+        NothingToReadError: a column that a person names stands nowhere in the text.
+    """
+    asked = [theirs for _, theirs in options.columns if not theirs.isdecimal()]  # `1` is a column's place
+    if not asked or _is_binary(read_head(path, HEAD_BYTES)):
+        return
+    missing = [theirs for theirs in asked if not stands_in(path, _spelled(theirs))]
+    if missing:
+        names = column_names(path) if found.name == "csv_table" else []
+        raise NothingToReadError(f"{name!r}: no column {missing[0]!r}; {_found(names or _names_in(path))}.")
+
+
+def _spelled(name: str) -> re.Pattern[str]:
+    """As it stands in a text: of objects in objects the innermost name alone."""
+    return re.compile(rf"(?<!\w)(?:{re.escape(name)}|{re.escape(name.rpartition('/')[2])})(?!\w)")
 
 
 def _is_shown(name: str) -> bool:

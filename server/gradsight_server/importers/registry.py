@@ -1,6 +1,7 @@
 """Which format a log is in: told by its content; a format is found by lying in `formats/`."""
 
 import io
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -94,7 +95,8 @@ def _tried(best: Format, items: Iterator[Item], last: Format | None, sample: lis
     if any(map(_is_of_gradients, points)) or not isinstance(last, LineFormat):
         return best
     found = [item for item in _items_of(last, sample) if isinstance(item, Point) and _is_of_gradients(item)]
-    if len(found) >= min(2, max(1, len(points))):
+    num_steps = len({point.step for point in found} - {None})
+    if num_steps > 1 or (found and 2 * len(found) >= len(points)):  # a printed configuration has a scale or two as well
         return last
     return best if points or isinstance(best, FileFormat) else None
 
@@ -141,6 +143,11 @@ def sample_lines(path: Path) -> list[str]:
         NothingToReadError
     """
     return next(_samples(path, read_head(path, HEAD_BYTES)))
+
+
+def stands_in(path: Path, pattern: re.Pattern[str]) -> bool:
+    """Whether a line of the head, the middle, the end, or many more places has it."""
+    return any(pattern.search(line) for lines in _samples(path, read_head(path, HEAD_BYTES)) for line in lines)
 
 
 def _samples(path: Path, head: bytes) -> Iterator[list[str]]:

@@ -43,8 +43,12 @@ class RunSettings:
 
     def threshold(self, stream: str) -> float | None:
         """The max_norm in force; None where clipping is off, or nobody knows."""
-        value = self.number("max_norm", stream)
+        value = None if self.clips_by_value(stream) else self.number("max_norm", stream)
         return value if value is not None and value > 0 else None
+
+    def clips_by_value(self, stream: str | None = None) -> bool:
+        """Whether what is called a threshold is one of each element, as Lightning can have it."""
+        return (self.text("clip_algorithm", stream) or "").lower() == "value"
 
     @property
     def total_steps(self) -> int | None:
@@ -98,6 +102,8 @@ class RunSettings:
                 pass
         value = self.number("clip_value", stream)
         threshold = self.find("max_norm", stream)
+        if self.clips_by_value(stream):
+            value, threshold = value or self.number("max_norm", stream), None
         try:
             if threshold is None:
                 return str(Value(value)) if value is not None and value > 0 else wire.UNSET

@@ -355,6 +355,19 @@ def test_the_threshold_in_the_configuration_is_used_and_said() -> None:
     assert (column(part, "max_norm"), part.context.record.policy, notes) == ([2.0] * 3, "global_norm(2.0)", "")
 
 
+@pytest.mark.parametrize(("algorithm", "policy"), [("value", "value(0.25)"), ("norm", "global_norm(0.25)")])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_threshold_of_each_element_is_none_of_the_norm(algorithm: str, policy: str, order: int) -> None:
+    settings: list[Item] = [
+        Setting(1, "max_norm", 0.25, "gradient_clip_val"),
+        Setting(2, "clip_algorithm", algorithm, "gradient_clip_algorithm"),
+    ]
+    part, notes = one([*settings[::order], *points(range(3))])
+    assert column(part, "max_norm") == [None if algorithm == "value" else 0.25] * 3
+    assert part.context.record.policy == policy
+    assert ("Each element is clipped to 0.25" in notes) == (algorithm == "value")
+
+
 def test_a_configuration_that_comes_late_counts_from_the_beginning() -> None:
     part, _ = one([*points(range(3)), Setting(4, "max_norm", 1.0, "clip"), *points([3])])
     assert column(part, "max_norm") == [1.0] * 4

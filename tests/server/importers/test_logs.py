@@ -160,6 +160,12 @@ def test_a_line_of_numbers_is_no_header_and_no_other_tools(tmp_path: Path, line:
     assert norms(part) == [float(f"1.{i}") for i in numbers]
 
 
+def test_a_printed_configuration_takes_no_log_from_its_tool(tmp_path: Path) -> None:
+    rows = "".join(f"step {i} | loss: 2.{i} | lr 6e-4 | dt: 338.1ms\n" for i in range(20))
+    with pytest.raises(NothingToReadError, match=r"no gradient norm or loss scale found; found: loss, lr, "):
+        read(tmp_path, "fp16: {'loss_scale': 512}\nzero: {'loss_scale': 512}\n" + rows)
+
+
 def test_a_header_with_numbers_in_it_is_one(tmp_path: Path) -> None:
     assert norms(only_part(read(tmp_path, "Unnamed: 0,step,grad_norm,0,1\n0,1,1.5,7,8\n1,2,2.5,7,8\n"))) == [1.5, 2.5]
 
@@ -255,6 +261,54 @@ def test_a_label_before_each_line_is_a_rank_where_several_tell_of_one_step(tmp_p
     assert part.context.rank_norms[2].tolist() == [i + 2.5 for i in range(8)]
     part = only_part(read(tmp_path, "".join(f"{i}: step={i} loss=2.0 grad_norm={i}.5\n" for i in range(8))))
     assert (norms(part), part.context.rank_norms) == ([i + 0.5 for i in range(8)], {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch 1, Step {}, Loss 2.5, Grad norm 1.{}", "step {} | loss 2.5 | grad norm 1.{} | loss scale 65,536",
+        "step {} Train l2_norm/grad/global: 1.{} encoder grad norm 9 max grad norm 1.0",
+    ],
+)  # fmt: skip
+def test_a_name_of_two_words_needs_no_sign_before_its_number(tmp_path: Path, line: str) -> None:
+    part = only_part(read(tmp_path, "begin\n" + "".join(line.format(i, i) + "\n" for i in range(5))))
+    assert (steps(part), norms(part)) == ([0, 1, 2, 3, 4], [1.0, 1.1, 1.2, 1.3, 1.4])
+
+
+def test_what_a_tracker_sums_up_at_the_end_is_no_step(tmp_path: Path) -> None:
+    text = "step=1 grad_norm=1.5\nstep=2 grad_norm=2.5\nwandb: Run summary:\n"
+    text += "wandb:  train/grad_norm 2.5\n(Worker pid=3) wandb:  step 2\n(Worker pid=3) wandb: grad_norm 2.5\n"
+    part = only_part(read(tmp_path, text))
+    assert (steps(part), norms(part)) == ([1, 2], [1.5, 2.5])
+
+
+def test_a_step_may_stand_beside_how_many_there_will_be(tmp_path: Path) -> None:
+    rows = [{"global_step/max_steps": f"{10 * i}/100", "grad_norm": 1.0 + i} for i in range(1, 4)]
+    log = read(tmp_path, rows)
+    assert (steps(only_part(log)), log.notes) == ([10, 20, 30], ())
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("step,my_norm,loss\n1,2.5,3\n2,2.5,3\n", "step, my_norm, loss"),
+        ('{"step": 1, "x": {"my_norm": 2.5}}\n{"step": 2, "x": {"my_norm": 2.5}}\n', "step, my_norm"),
+        ("begin\nstep=1 my_norm=2.5\nstep=2 my_norm=2.5\n", "step, my_norm"),
+    ],
+)  # fmt: skip
+def test_a_column_a_person_names_must_be_there(tmp_path: Path, content: str, names: str) -> None:
+    norm = "x/my_norm" if "{" in content else "my_norm"
+    wrongs: list[dict[str, str]] = [{"grad_norm_before_clip": "foo"}, {"grad_norm_before_clip": norm, "step": "foo"}]
+    for wrong in wrongs:
+        with pytest.raises(NothingToReadError) as raised:
+            read(tmp_path, content, max_norm=None, **wrong)
+        assert str(raised.value).endswith(f"no column 'foo'; found: {names}.")
+    assert norms(only_part(read(tmp_path, content, grad_norm_before_clip=norm, step="step"))) == [2.5, 2.5]
+
+
+def test_gradient_clip_algorithm_is_read(tmp_path: Path) -> None:
+    log = read(tmp_path, "gradient_clip_val: 0.25\ngradient_clip_algorithm: value\nstep=1 grad_norm=1.5\n")
+    assert only_part(log).context.record.policy == "value(0.25)"
 
 
 def test_a_packed_log_is_read_like_another(tmp_path: Path) -> None:

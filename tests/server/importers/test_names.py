@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from gradsight import wire
+from gradsight_server.errors import SettingsError
+from gradsight_server.importers.mapping import parse_map
 from gradsight_server.importers.names import chosen, column_of, is_after_clip, setting_of, stream_of
 from gradsight_server.importers.numbers import number
 
@@ -30,6 +32,13 @@ OTHERS = {
     "trainer/global_step": "step", "_step": "step", "iter": "step", "num_updates": "step", "num_samples": None,
     "_timestamp": "wall_time_s", "epoch": "epoch", "rank": "rank", "found_inf": "skipped", "overflow": "skipped",
 }  # fmt: skip
+
+
+def test_a_column_is_mapped_once() -> None:
+    assert parse_map("norm=gn, step=it") == (("grad_norm_before_clip", "gn"), ("step", "it"))
+    for text in ("norm=gn,norm=other", "norm=gn,grad_norm=other", "step=a,step=a"):
+        with pytest.raises(SettingsError, match="twice"):
+            parse_map(text)
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -77,6 +77,8 @@ def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Ite
             continue
         else:
             value = number(cell)
+            if value is None and column == "step" and isinstance(cell, str):
+                value = number(cell.partition("/")[0])  # `10/100`
         if value is None:
             if column is not None and is_recorded(cell):
                 shown = repr(cell)

@@ -84,6 +84,16 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     yield from (Unread(*problem) for problem in source.problems)
 
 
+def column_names(path: Path) -> list[str]:
+    """The names in a table's first line."""
+    lines = _first_lines(read_head(path, 2**18))
+    delimiter = _delimiter(lines) if lines else None
+    if delimiter is None:
+        return []
+    head = lines[0].strip("\r")
+    return _names(head.split() if delimiter == BLANKS else next(csv.reader([head], delimiter=delimiter)))[0]
+
+
 class _Rows:
     """The rows of a table, and the line each ends in."""
 

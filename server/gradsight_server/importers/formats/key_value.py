@@ -29,7 +29,7 @@ _VALUE = (
 )
 _GIVEN = re.compile(
     # Spelled out rather than IGNORECASE, which would keep the search from leaping to the first letters.
-    r"(?:(?:[Gg]rad(?:ient)?s?|GRAD)[\w./-]{0,24}[ ]?(?:[Nn]orm|NORM)|[Gg]norm|[Tt]otal_norm|[Nn]orm[_ ][Gg]rad"
+    r"(?:(?:[Gg]rad(?:ient)?s?|GRAD)[\w./-]{0,24}[ ]?(?:[Nn]orm|NORM)|[Gg]norm|[Tt]otal_norm|[Nn]orm[_ /][Gg]rad"
     r"|(?:[Ll]oss|[Gg]rad|LOSS)[_ ]?(?:[Ss]caler?|SCALE))"
     r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,4}[\"']?" + _VALUE
 )
@@ -50,6 +50,8 @@ _HEADER = re.compile(
 _RANK = re.compile(r"\[?\b(?:rank|RANK|Rank)[ _:=]?(\d{1,6})\b")
 _LABEL = re.compile(r"\s{0,4}(\d{1,5}): ")
 """What `srun --label` writes before each line: a rank, if several say the same step; else it may count anything."""
+_SUMMARY = re.compile(r"(?:\([^)]{1,80}\) ?)?wandb:\s")
+"""W&B's own lines: what a run ended with, once more."""
 _NUMBER = re.compile(r"(?<![\w.])(" + _VALUE + ")")
 _EVALUATION = re.compile(r"(?:^|[\]:|-]\s{0,4})\s{0,8}(?:eval(?:uation)?|val(?:idation)?)\b", re.IGNORECASE)
 """At a line's beginning, or behind what a logger puts there: nothing in it is of a training step."""
@@ -74,6 +76,8 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
     header_epoch: float | None = None
     labels = _Labels()
     for at, line in lines:
+        if _SUMMARY.match(line) is not None:
+            continue
         parts = _NUMBER.split(line)
         skeleton = tuple(parts[::2])
         plan = plans.get(skeleton, MISSING)
@@ -195,8 +199,12 @@ def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
         if name is not None:
             found.setdefault(_known_part(name[0]), (match.start(1), match[1]))
     for match in _BARE.finditer(line):
-        if column_of(match[1]) is not None or match[1] in own:
-            found.setdefault(match[1], (match.start(2), match[2]))
+        bare = match[1]
+        if column_of(bare) is None and bare not in own:
+            whole = _NAME.search(line[max(0, match.end(1) - MAX_NAME) : match.end(1)])  # `grad norm 1.2`
+            bare = _known_part(whole[0]) if whole is not None else bare
+        if column_of(bare) is not None or bare in own:
+            found.setdefault(bare, (match.start(2), match[2]))
     return found
 
 

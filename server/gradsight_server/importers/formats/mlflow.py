@@ -10,6 +10,7 @@ from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.items import Item, Point, Setting, Unread
 from gradsight_server.importers.names import chosen, setting_of
 from gradsight_server.importers.numbers import number
+from gradsight_server.importers.printed import TEXTS
 
 MAX_METRICS = 2_000
 MAX_PARAMETER_BYTES = 8_192
@@ -58,8 +59,8 @@ def _settings(path: Path) -> Iterator[Item]:
             continue
         text = file.read_text("utf-8", errors="replace").strip()
         value = number(text)
-        if value is not None or setting in ("optimizer", "run_name") or text in ("None", "null"):
-            yield Setting(0, setting, text if setting in ("optimizer", "run_name") else value, file.name)
+        if value is not None or setting in TEXTS or text in ("None", "null"):
+            yield Setting(0, setting, text if setting in TEXTS else value, file.name)
 
 
 def _entries(name: str, file: Path, broken: list[Unread]) -> Iterator[_Entry]:
