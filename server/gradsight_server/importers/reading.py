@@ -1,6 +1,7 @@
 """From a path to items: which files are logs, in which format each is, and what each says, item by item."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +107,15 @@ def _refusal(path: Path, name: str, head: bytes) -> str:
 def _names_in(path: Path) -> list[str]:
     """What has a number in a text."""
     names: dict[str, None] = {}
-    for line in sample_lines(path)[:20_000]:
-        names.update(dict.fromkeys(key_value.pairs_of(line[:4096])))
+    bare: Counter[str] = Counter()
+    lines = [line[:4096] for line in sample_lines(path)[:20_000] if line.strip()]
+    for line in lines:
+        names.update(dict.fromkeys(key_value.pairs_of(line)))
+        bare.update(key_value.bare_names(line))
         if len(names) > 100:
             break
-    return list(names)
+    # In prose, too, a word stands before a number now and then.
+    return list(dict.fromkeys([*names, *(name for name, num in bare.items() if num > max(1, len(lines) // 3))]))
 
 
 def _found(names: Iterable[str]) -> str:

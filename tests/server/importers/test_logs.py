@@ -166,6 +166,14 @@ def test_a_printed_configuration_takes_no_log_from_its_tool(tmp_path: Path) -> N
         read(tmp_path, "fp16: {'loss_scale': 512}\nzero: {'loss_scale': 512}\n" + rows)
 
 
+def test_a_table_with_its_newest_row_first_is_read_from_its_end(tmp_path: Path) -> None:
+    log = read(tmp_path, "step,grad_norm\n" + "".join(f"{10 * i},1.{i}\n" for i in range(60, 0, -1)))
+    part = only_part(log)
+    assert (steps(part), part.num_attempts) == ([10 * i for i in range(1, 61)], 1)
+    assert norms(part)[-1] == 1.6
+    assert log.notes == ("step: The newest row comes first in this table; it is read from its end.",)
+
+
 def test_a_header_with_numbers_in_it_is_one(tmp_path: Path) -> None:
     assert norms(only_part(read(tmp_path, "Unnamed: 0,step,grad_norm,0,1\n0,1,1.5,7,8\n1,2,2.5,7,8\n"))) == [1.5, 2.5]
 
@@ -202,7 +210,7 @@ def test_how_many_steps_there_will_be_is_no_step(tmp_path: Path) -> None:
         ('{"step": 1, "loss": null}\n', "no other numbers"),
         ("step 1: loss=2.5, lr: 0.1\n" * 5, "no gradient norm or loss scale found; found: loss, lr."),
         ('{"step": 1, "loss": 2.5, "lr": 0.1}\n', "no gradient norm or loss scale found; found: loss, lr."),
-        ("Step 1: loss = 2.5, lr = 0.1\n" * 5, "found: loss, lr."), ("step 1 loss 2 lr 0.1\n" * 5, "found: loss, lr."),
+        ("Step 1: loss = 2.5, lr = 0.1\n" * 5, "found: loss, lr."), ("step 1 loss 2 gn 0.1\n" * 5, "found: loss, gn."),
         ("step,loss\n1,2.5\n", "found: loss"), ("[" * 100_000, "no"), ('step\n"' + "x" * 2_000_000, "no"),
         ('{"a":' * 50_000, "no"), ("grad_norm\n" * 100, "no"),
     ],

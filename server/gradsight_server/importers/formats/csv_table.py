@@ -2,13 +2,14 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.formats._tables import Columns, Layout, items_of
-from gradsight_server.importers.items import Item, Restart, Unread
+from gradsight_server.importers.items import Item, Meaning, Restart, Unread
 from gradsight_server.importers.lines import MAX_LINE, LineSource
 from gradsight_server.importers.names import chosen
 from gradsight_server.importers.numbers import is_recorded, number
@@ -16,6 +17,8 @@ from gradsight_server.importers.opening import decoded, open_log, read_head
 
 DELIMITERS = (",", ";", "\t", "|")
 BLANKS = "blanks"
+MIN_FALLING = 10
+NEWEST_FIRST = Meaning("step", "step", remark="The newest row comes first in this table; it is read from its end.")
 OF_A_STEP = {"step", "loss", "grad_norm_before_clip", "loss_scale"}
 _DIGITS = re.compile(r"[+-]?(?:\d[\d.,]*(?:e[+-]?\d+)?|\b(?:nan|inf)\b)", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*")
@@ -80,7 +83,11 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
     with open_log(path) as file:
         source = LineSource(file)
-        yield from _items(path, _Rows(source, delimiter), options)
+        items = _items(path, _Rows(source, delimiter), options)
+        if _falls(lines, delimiter, options):
+            yield NEWEST_FIRST
+            items = reversed(list(items))
+        yield from items
     yield from (Unread(*problem) for problem in source.problems)
 
 
@@ -94,10 +101,23 @@ def column_names(path: Path) -> list[str]:
     return _names(head.split() if delimiter == BLANKS else next(csv.reader([head], delimiter=delimiter)))[0]
 
 
+def _falls(lines: list[str], delimiter: str, options: Options) -> bool:
+    """Whether each of the first rows is of an earlier step than the one before, as where the newest comes first."""
+    rows = list(_Rows(enumerate(lines, 1), delimiter))
+    names = _names(rows[0])[0] if isinstance(rows[0], list) else []
+    step = dict(options.columns).get("step") or chosen(names).get("step")
+    if step not in names:
+        return False
+    place = names.index(step)
+    cells = [row[place] for row in rows[1:] if isinstance(row, list) and len(row) == len(names)]
+    steps = [found for cell in cells if (found := number(cell)) is not None]
+    return len(steps) >= MIN_FALLING and all(after < before for before, after in pairwise(steps))
+
+
 class _Rows:
     """The rows of a table, and the line each ends in."""
 
-    def __init__(self, source: LineSource, delimiter: str) -> None:
+    def __init__(self, source: Iterable[tuple[int, str]], delimiter: str) -> None:
         self._lines = iter(source)
         self.delimiter = delimiter
         self.line = 0

@@ -189,6 +189,11 @@ def pairs_of(line: str) -> dict[str, str]:
     return {name: value for name, (_, value) in _pairs(line, ()).items()}
 
 
+def bare_names(line: str) -> set[str]:
+    """Words right before a number, whatever they are."""
+    return {match[1] for match in _BARE.finditer(line)}
+
+
 def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
     """{name: (where its value begins, the value)}"""
     found: dict[str, tuple[int, str]] = {}
