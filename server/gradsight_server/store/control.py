@@ -153,7 +153,7 @@ def _wishes(row: Row[Any]) -> list[dict[str, Any]]:
 
 
 def _run(conn: Connection, run_id: str) -> Row[Any]:
-    row = conn.execute(select(runs.c.status, runs.c.last_seen_s).where(runs.c.run_id == run_id)).one_or_none()
+    row = conn.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
     if row is None:
         raise RunNotFoundError(run_id)
     return row
