@@ -1,17 +1,17 @@
 """Alert rules as people ask for them: what is in force at a scope, what it changes, and what a rule would have done."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from gradsight_server.alerts import rules
-from gradsight_server.alerts.rules import Kind, Rule
+from gradsight_server.alerts.rules import Change, Kind, Rule
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError
 from gradsight_server.store.models import alert_rules, runs
 from gradsight_server.store.pending import pending_of
 from gradsight_server.store.replay import MAX_LISTED, replay
-from gradsight_server.store.rule_book import Scope, changes, scopes_of
+from gradsight_server.store.rule_book import GLOBAL, Scope, changes, scopes_of
 
 
 def rules_of(conn: Connection, *, project: str | None = None, run_id: str | None = None) -> dict[str, Any]:
@@ -45,7 +45,8 @@ def put_rules(
     """Puts (kind, change) in the place of all that a scope changes; what it leaves out is as the wider scope has it.
 
     Raises:
-        InvalidRequestError: a rule could not be so, could never fire, or would always.
+        InvalidRequestError: a rule could not be so, could never fire, or would always; there, or in a narrower scope
+            with what that one changes itself.
         RunNotFoundError
     """
     scope, scopes = _scopes(conn, project, run_id)
@@ -53,9 +54,11 @@ def put_rules(
         rules.check_change(kind, change)
     if len({kind for kind, _ in given}) < len(given):
         raise InvalidRequestError("rules must name each kind once.")
-    wider = rules.effective(changes(conn).get(found, {}) for found in scopes[:-1])
+    before = changes(conn)
+    wider = rules.effective(before.get(found, {}) for found in scopes[:-1])
     for kind, change in given:
         rules.check_rule(rules.changed(wider[kind], change))  # type: ignore[index]  # a kind, as was checked
+    _check_narrower(conn, scope, before, before | {scope: dict(given)})  # type: ignore[dict-item]
     conn.execute(delete(alert_rules).where(alert_rules.c.scope == scope[0], alert_rules.c.scope_id == scope[1]))
     rows = [
         {
@@ -92,11 +95,12 @@ def preview(
     """
     rules.check_change(kind, change)
     scope, scopes = _scopes(conn, project, run_id)
-    by_scope = changes(conn)
+    before = changes(conn)
     named: Kind = kind  # type: ignore[assignment]  # as was checked
-    by_scope[scope] = by_scope.get(scope, {}) | {named: {**change, "enabled": True}}
+    by_scope = before | {scope: before.get(scope, {}) | {named: {**change, "enabled": True}}}
     rule = rules.effective(by_scope.get(found, {}) for found in scopes)[named]
     rules.check_rule(rule)
+    _check_narrower(conn, scope, before, by_scope)
     done = replay(conn, named, by_scope, project=project, run_id=run_id, since_s=since_s)
     return {
         "kind": kind,
@@ -121,6 +125,39 @@ def preview(
         },
         "warnings": rules.warnings(rule),
     }
+
+
+ByScope = Mapping[Scope, Mapping[Kind, Change]]
+
+
+def _check_narrower(conn: Connection, scope: Scope, before: ByScope, after: ByScope) -> None:
+    """
+    Raises:
+        InvalidRequestError: with a change at this scope, what a narrower one changes itself could not be any more.
+    """
+    for scopes in _narrower(conn, scope, after):
+        was = rules.effective(before.get(found, {}) for found in scopes)
+        is_now = rules.effective(after.get(found, {}) for found in scopes)
+        name, of = scopes[-1]
+        for kind in after[scopes[-1]]:
+            if is_now[kind] == was[kind]:
+                continue  # whatever it is, this change has no part in it
+            try:
+                rules.check_rule(is_now[kind])
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"In {name} {of!r}, which changes this rule itself: {error}") from None
+
+
+def _narrower(conn: Connection, scope: Scope, by_scope: Iterable[Scope]) -> Iterator[list[Scope]]:
+    """Each narrower scope that changes something, behind those that apply there too, the widest first."""
+    if scope[0] == "run":
+        return
+    if scope == GLOBAL:
+        yield from (list(scopes_of(of, None)) for name, of in by_scope if name == "project")
+    with_rules = [of for name, of in by_scope if name == "run"]
+    query = select(runs.c.run_id, runs.c.project).where(runs.c.run_id.in_(with_rules))
+    for run in conn.execute(query if scope == GLOBAL else query.where(runs.c.project == scope[1])):
+        yield list(scopes_of(run.project, run.run_id))
 
 
 def _scopes(conn: Connection, project: str | None, run_id: str | None) -> tuple[Scope, list[Scope]]:

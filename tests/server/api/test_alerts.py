@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from gradsight_server import alert_schemas as shapes
 from gradsight_server.alerts import courier
 from gradsight_server.errors import SettingsError
 from gradsight_server.settings import load_settings
+from gradsight_server.store import models
 from tests.postgres import NewDatabase
 from tests.server.api.kit import RUN, Running, next_of, running, wait_until
 from tests.server.api.receiver import Receiver, receiving
@@ -279,6 +281,41 @@ def test_a_rule_that_cannot_be_is_refused_and_changes_nothing(
     assert refused.status_code == 422
     assert said in refused.json()["detail"]
     assert telling.get("alert-rules") == before
+
+
+def test_a_wider_change_that_leaves_a_narrower_rule_impossible_names_its_scope(told: Running) -> None:
+    told.put(project="lm")
+    burst = {"kind": "nonfinite_burst"}
+
+    def refused(window: int, **scope: str) -> str:
+        before = told.get("alert-rules", **scope)
+        change = burst | {"window": window}
+        answer = told.client.put("/api/v1/alert-rules", json={"rules": [change]}, params=scope)
+        preview = told.client.post("/api/v1/alert-rules/preview", json={"rule": change}, params=scope)
+        assert answer.status_code == preview.status_code == 422
+        assert answer.json()["detail"] == preview.json()["detail"]
+        assert told.get("alert-rules", **scope) == before
+        return str(answer.json()["detail"])
+
+    put_rules(told, burst | {"threshold": 15}, project="lm")
+    assert refused(10).startswith("In project 'lm', which changes this rule itself: nonfinite_burst: 15 in 10 steps")
+    put_rules(told, burst | {"window": 10}, project="other")
+    put_rules(told, burst | {"threshold": 18}, run=RUN)
+    assert f"In run '{RUN}'" in refused(16)
+    assert f"In run '{RUN}'" in refused(16, project="lm")
+    put_rules(told, burst | {"window": 30})
+    put_rules(told, burst | {"threshold": 25}, project="lm")
+    answer = told.client.put("/api/v1/alert-rules", json={"rules": []})
+    assert (answer.status_code, "25 in 20" in answer.text) == (422, True), "going back to the defaults too"
+    for scope in ({"run": RUN}, {"project": "lm"}, {"project": "other"}, {}):
+        put_rules(told, **scope)
+
+
+def test_what_is_impossible_already_stands_in_the_way_of_no_other_change(told: Running) -> None:
+    impossible = {"scope": "project", "scope_id": "lm", "kind": "nonfinite_burst", "updated_at_s": 0.0}
+    row = impossible | {"settings": {"threshold": 30}}
+    told.app.state.database.write(lambda conn: conn.execute(insert(models.alert_rules), [row])).result(10)
+    put_rules(told, {"kind": "dead_run", "window": 30})
 
 
 def test_a_rule_that_fires_on_healthy_runs_is_warned_about(told: Running) -> None:
