@@ -65,12 +65,6 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     return value
 
 
-def short_text(name: str, value: Any, *, most: int = 256) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= most:
-        raise ConfigurationError(f"{name} must be a name of 1 to {most} characters, got {value!r}.")
-    return value
-
-
 def alert_kinds(name: str, value: Any) -> frozenset[str]:
     """Kinds of alerts, as a set."""
     if isinstance(value, str) or not isinstance(value, Collection):  # a single text would be taken letter by letter

@@ -4,7 +4,8 @@ from typing import Literal
 
 from torch.optim import Optimizer
 
-from gradsight import wire
+from gradsight import door, wire
+from gradsight.errors import ConfigurationError, WireError
 from gradsight.policies import Groups, Policy
 
 
@@ -33,6 +34,26 @@ def stream_records(
         )
         for name, part in policies.items()
     }
+
+
+def check_names(stream: str, policy: Policy | None) -> None:
+    """
+    Raises:
+        ConfigurationError: the stream of a group would have a name that no server takes.
+    """
+    for pattern in policy.policies if isinstance(policy, Groups) else ():
+        door.word(f"the stream of the pattern {pattern!r}", f"{stream}/{pattern}")
+
+
+def check_records(records: dict[str, wire.StreamRecord]) -> None:
+    """
+    Raises:
+        ConfigurationError: the wire cannot carry them: a policy of very many groups, say.
+    """
+    try:
+        wire.decode(wire.encode(wire.RunRecord(streams=records)), wire.RunRecord)
+    except (WireError, UnicodeEncodeError) as error:
+        raise ConfigurationError(f"clip must be what a server takes: {error}.") from error
 
 
 def _optimizer(optimizer: Optimizer) -> wire.Optimizer:

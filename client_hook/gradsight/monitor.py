@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from gradsight import arguments, control, saved_state, wire
+from gradsight import arguments, control, door, saved_state, wire
 from gradsight.alerts import Alert
 from gradsight.amp import AmpStep, Outcome
 from gradsight.control import Change, Control
-from gradsight.described import stream_records
+from gradsight.described import check_names, check_records, stream_records
 from gradsight.errors import ClosedError, ConfigurationError, TrainingStopped
 from gradsight.freshness import Freshness
 from gradsight.group_clipping import clipper_of
@@ -98,7 +98,7 @@ class Monitor:
         allow_control = arguments.truth("allow_control", allow_control)
         stop_on = arguments.alert_kinds("stop_on", stop_on)
         fused = None if fused is None else arguments.truth("fused", fused)
-        arguments.short_text("stream", stream)
+        door.word("stream", stream)
         if not isinstance(optimizer, Optimizer):
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
         if run is not None and not isinstance(run, Run):
@@ -108,6 +108,7 @@ class Monitor:
         if run is not None and run.is_finished:
             raise ClosedError(f"run must not be finished, got {run!r}.")
         self.policy = self._asked_policy = as_policy(clip)
+        check_names(stream, self.policy)
         self._control = Control(self.policy) if allow_control else None
         self._max_norms: dict[str | None, float] = {}  # that people have set, by pattern
         self._stop_on = stop_on
@@ -140,7 +141,9 @@ class Monitor:
         self._underflow_told = UnderflowTold()
         self._run = run if run is not None and run.is_recording else None
         if self._run is not None:
-            for name, record in self._stream_records().items():
+            records = self._stream_records()
+            check_records(records)
+            for name, record in records.items():
                 self._run._declare_stream(name, record, num_layers=len(self._layers.layer_set))
             if self._control is not None:
                 self._run._allow_control()

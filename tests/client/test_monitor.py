@@ -34,8 +34,28 @@ def train(monitor: gradsight.Monitor, model: nn.Module, optimizer: torch.optim.O
         pytest.param({"layer_every": 0}, "layer_every must be a whole number from 1 on, got 0", id="layer_every 0"),
         pytest.param({"layer_every": 1.5}, "layer_every must be a whole number from 1 on, got 1.5", id="half a layer"),
         pytest.param({"layer_every": True}, "layer_every must be a whole number from 1 on, got True", id="truth"),
-        pytest.param({"stream": ""}, "stream must be a name of 1 to 256 characters, got ''", id="stream without name"),
-        pytest.param({"stream": 3}, "stream must be a name of 1 to 256 characters, got 3", id="stream by number"),
+        pytest.param(
+            {"stream": ""},
+            "stream must be a text of 1 to 256 characters (none of them NUL), got ''",
+            id="stream without name",
+        ),
+        pytest.param(
+            {"stream": 3},
+            "stream must be a text of 1 to 256 characters (none of them NUL), got 3",
+            id="stream by number",
+        ),
+        pytest.param({"stream": "a\0b"}, "none of them NUL), got 'a\\x00b'", id="NUL in a stream"),
+        pytest.param({"stream": "\ud800x"}, "got '\\ud800x'", id="half a surrogate pair in a stream"),
+        pytest.param(
+            {"clip": gradsight.Groups({"*" * 252: gradsight.GlobalNorm(1.0)})},
+            "the stream of the pattern '***",
+            id="long pattern",
+        ),
+        pytest.param(
+            {"clip": gradsight.Groups({"*\0": gradsight.GlobalNorm(1.0)})},
+            r"the pattern '*\x00'",
+            id="NUL in a pattern",
+        ),
         pytest.param({"run": "x"}, "run must be a gradsight.Run or None, got 'x'", id="run by name"),
         pytest.param({"fused": "yes"}, "fused must be True or False, got 'yes'", id="fused"),
         pytest.param({"skip_nonfinite": "no"}, "skip_nonfinite must be True or False, got 'no'", id="skip_nonfinite"),
@@ -57,6 +77,24 @@ def test_wrong_arguments_are_refused_at_construction(arguments: dict[str, Any], 
         gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), **arguments)
     assert told in str(refused.value)
     assert isinstance(refused.value, ValueError)
+
+
+def test_a_pattern_may_be_as_long_as_its_streams_name_allows() -> None:
+    model = small_model()
+    clip = gradsight.Groups({"*" * 251: gradsight.GlobalNorm(1.0)})
+    gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), clip=clip)
+    with pytest.raises(ConfigurationError, match="got 'long/"):
+        gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), clip=clip, stream="long" + "/" * 9)
+
+
+@pytest.mark.parametrize("exclude", [("\ud800",), ("x" * 4096,)])
+def test_a_policy_that_no_server_takes_is_refused_where_it_would_be_sent(
+    run: gradsight.Run, exclude: tuple[str, ...]
+) -> None:
+    model = small_model()
+    many = gradsight.Groups({"0.*": gradsight.UnitNorm(exclude=exclude), "*": gradsight.GlobalNorm(1.0)})
+    with pytest.raises(ConfigurationError, match="clip must be what a server takes"):
+        gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), run=run, clip=many)
 
 
 def test_parameters_without_names_are_refused() -> None:
