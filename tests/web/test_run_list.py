@@ -154,7 +154,9 @@ def test_what_was_found_besides_leaves_the_name_its_room(page: Page, served: Ser
         expect(badge).to_have_attribute("title", "Layers do not add up")
         name, beside = page.locator("run-row .name").bounding_box(), badge.bounding_box()
         link = page.locator(".run-link bdi").bounding_box()
-        assert name is not None and beside is not None and link is not None
+        assert name is not None
+        assert beside is not None
+        assert link is not None
         assert link["width"] > 60
         assert link["x"] + link["width"] <= beside["x"] + 1
 

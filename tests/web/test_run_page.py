@@ -1,6 +1,7 @@
 """The page of one run in a real browser: what it draws, how it is read and zoomed."""
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -44,7 +45,8 @@ def test_facts_say_what_share_was_clipped_and_skipped(page: Page, run: SentRun) 
 
 def test_what_was_recorded_but_is_not_finite_is_not_called_missing(page: Page, served: Served) -> None:
     run = served.put(name="odd")
-    odd = {"loss": ["-Infinity"] * 40, "max_norm": ["Infinity"] * 40, "loss_scale": ["NaN"] * 40, "lr": None}
+    nan, infinite = ["NaN"] * 40, ["Infinity"] * 40
+    odd: dict[str, Any] = {"loss": ["-Infinity"] * 40, "max_norm": infinite, "loss_scale": nan, "lr": None}
     run.send(range(40), **odd, **WITHOUT_LAYERS)
     page.goto(run.url)
     wait_for_charts(page, ["norm", "clip_coef"])

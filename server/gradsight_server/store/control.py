@@ -50,6 +50,8 @@ def ask(
     places.lock(conn, run_id)
     run = _run(conn, run_id)
     rows = {row.stream: row for row in _streams(conn, run_id)}
+    if pattern is None:
+        stream, pattern = _group(rows, stream)
     if stream not in rows:
         known = ", ".join(sorted(rows)) or "none yet"
         raise ControlRefusedError(f"The run has no stream {stream!r}; it has {known}.")
@@ -176,6 +178,15 @@ def _policy(record: Mapping[str, Any]) -> Policy | None:
 
 def _patterns(policy: Policy | None) -> Iterable[str | None]:
     return tuple(policy.policies) if isinstance(policy, Groups) else (None,)
+
+
+def _group(rows: Mapping[str, Row[Any]], stream: str) -> tuple[str, str | None]:
+    """The stream whose policy has groups and the group's pattern, where `stream` is what such a group records."""
+    for end in (end for end, letter in enumerate(stream) if letter == "/"):
+        parent, pattern = rows.get(stream[:end]), stream[end + 1 :]
+        if parent is not None and pattern in _patterns(_policy(parent.record)):
+            return parent.stream, pattern
+    return stream, None
 
 
 def _why_not(run: Row[Any], row: Row[Any], pattern: str | None, now_s: float) -> str | None:

@@ -135,6 +135,17 @@ def test_of_groups_the_pattern_must_be_named(run_server: Running) -> None:
     }  # fmt: skip
 
 
+def test_a_group_can_be_named_by_the_stream_that_it_records(run_server: Running) -> None:
+    """As the page does, which shows a group by its stream."""
+    allow(run_server, policy='groups("0.*": global_norm(0.1), "*": global_norm(1.0))')
+    run_server.send({"step": [0]})
+    run_server.send({"step": [0], "max_norm": [0.2]}, stream="main/0.*")
+    (wish,) = run_server.checked(ask(run_server, max_norm=0.5, stream="main/0.*"))["wishes"]
+    assert (wish["stream"], wish["pattern"], wish["previous_max_norm"]) == ("main", "0.*", 0.2)
+    (asked,) = run_server.send({})["control"]
+    assert (asked["stream"], asked["pattern"], asked["max_norm"]) == ("main", "0.*", 0.5)
+
+
 @pytest.mark.parametrize(
     ("record", "said"),
     [
