@@ -254,12 +254,17 @@ def test_code_and_settings_in_a_folder_are_no_runs(tmp_path: Path) -> None:
     assert [Path(log.name).name for log in read_logs(tmp_path)] == ["out.log"]
 
 
-def test_a_line_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
-    text = "".join(
-        f"step={i} loss=2.0 grad_norm=1.{i}\nINFO | eval step={i} val_loss=1.5 grad_norm=0.0\n" for i in range(4)
-    )
+@pytest.mark.parametrize("begins", ["INFO | eval step", "Validation: step", "[01/01 10:00 val] step", "  eval - step"])
+def test_a_line_of_an_evaluation_is_no_step(tmp_path: Path, begins: str) -> None:
+    text = "".join(f"step={i} loss=2.0 grad_norm=1.{i}\n{begins}={i} val_loss=1.5 grad_norm=0.0\n" for i in range(4))
     log = read(tmp_path, "begin\n" + text)
     assert (norms(only_part(log)), log.notes) == ([1.0, 1.1, 1.2, 1.3], ())
+
+
+@pytest.mark.parametrize("line", ["step {} | val loss: 2.5 | grad_norm: 1.{}", "step={} val: 2.5 - grad_norm=1.{}"])
+def test_a_step_that_tells_of_an_evaluation_too_is_one(tmp_path: Path, line: str) -> None:
+    log = read(tmp_path, "begin\n" + "".join(line.format(i, i) + "\n" for i in range(4)))
+    assert norms(only_part(log)) == [1.0, 1.1, 1.2, 1.3]
 
 
 def test_a_label_before_each_line_is_a_rank_where_several_tell_of_one_step(tmp_path: Path) -> None:

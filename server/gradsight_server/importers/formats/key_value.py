@@ -53,8 +53,11 @@ _LABEL = re.compile(r"\s{0,4}(\d{1,5}): ")
 _SUMMARY = re.compile(r"(?:\([^)]{1,80}\) ?)?wandb:\s")
 """W&B's own lines: what a run ended with, once more."""
 _NUMBER = re.compile(r"(?<![\w.])(" + _VALUE + ")")
-_EVALUATION = re.compile(r"(?:^|[\]:|-]\s{0,4})\s{0,8}(?:eval(?:uation)?|val(?:idation)?)\b", re.IGNORECASE)
-"""At a line's beginning, or behind what a logger puts there: nothing in it is of a training step."""
+_EVALUATION = re.compile(
+    r"(?:(?!step|iter|epoch|loss)[^=]){0,120}?\b(?:eval(?:uation)?|val(?:idation)?)\s{0,4}(?:[\]:|-]|step|iter|epoch)",
+    re.IGNORECASE,
+)
+"""At a line's beginning, or behind what a logger puts there: nothing in the line is of a training step."""
 _PRINTED = Printed()
 
 
@@ -162,7 +165,7 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
     chosen_columns = chosen(pairs, only_sure=True).items()
     columns = {theirs: ours for ours, theirs in chosen_columns if ours not in taken} | dict(own)
     plan = _Plan([], [])
-    is_evaluation = _EVALUATION.search(line[:200]) is not None and not own
+    is_evaluation = _EVALUATION.match(line) is not None and not own
     for name, place in pairs.items():
         column = columns.get(name)
         if column is None or (is_evaluation and column not in KEYS):
