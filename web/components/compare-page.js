@@ -117,7 +117,7 @@ export class ComparePage extends HTMLElement {
   #show() {
     const { runs, missing, problem, isLoaded, stream } = this.#model;
     setText(this.#count, runs.length ? counted(runs.length, t("runs.run"), t("runs.runs")) : "");
-    this.#runs.show(runs, this.#ids);
+    this.#runs.show(runs, this.#ids, this.#model);
     this.#stack.hidden = !runs.length;
     this.#settings.hidden = runs.length < 2;
     if (runs.length > 1) this.#settings.show(runs);

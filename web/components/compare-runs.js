@@ -1,6 +1,6 @@
 /** <compare-runs>: the runs of a comparison with their verdicts; one can be taken out or another put in. Method `show`; event `runs` with the new ids. */
 
-import { COMPARED } from "../lib/comparing.js";
+import { absenceOf, COMPARED } from "../lib/comparing.js";
 import { h } from "../lib/dom.js";
 import { integer } from "../lib/format.js";
 import { hasNorms, newestValue } from "../lib/newest.js";
@@ -28,11 +28,11 @@ export class CompareRuns extends HTMLElement {
     this.#add.addEventListener("input", () => this.#offered.has(this.#add.value) && this.#put(this.#add.value));
   }
 
-  /** @param {RunDetail[]} runs @param {string[]} ids all that were asked for */
-  show(runs, ids) {
+  /** @param {RunDetail[]} runs @param {string[]} ids all that were asked for @param {{series: RunSeries[], stream: string}} drawn */
+  show(runs, ids, { series, stream }) {
     this.#ids = ids;
     this.#form.hidden = ids.length >= COMPARED[1];
-    this.#list.replaceChildren(...runs.map((run, i) => this.#item(run, i)));
+    this.#list.replaceChildren(...runs.map((run, i) => this.#item(run, i, absenceWords(run, series, stream))));
   }
 
   /** Runs to choose from. @param {RunSummary[]} runs */
@@ -54,8 +54,8 @@ export class CompareRuns extends HTMLElement {
     if (!this.#ids.includes(id)) this.#tell([...this.#ids, id]);
   }
 
-  /** @param {RunDetail} run @param {number} i */
-  #item(run, i) {
+  /** @param {RunDetail} run @param {number} i @param {string} absence why there is no line of it */
+  #item(run, i, absence) {
     const { verdict } = run;
     const badges = verdict ? VERDICTS.map((name) => {
       const badge = h("verdict-badge");
@@ -68,7 +68,7 @@ export class CompareRuns extends HTMLElement {
     out.addEventListener("click", () => this.#tell(this.#ids.filter((id) => id !== run.id)));
     return h("li", { "data-run": i },
       h("span", { class: "compare-number" }, String(i + 1)),
-      h("a", { class: "compare-name", href: runPath(run.id), title: `${run.project} / ${run.name}` }, h("span", { class: "project" }, `${run.project} / `), h("bdi", { class: "name" }, run.name)),
+      h("span", { class: "compare-who" }, h("a", { class: "compare-name", href: runPath(run.id), title: `${run.project} / ${run.name}` }, h("span", { class: "project" }, `${run.project} / `), h("bdi", { class: "name" }, run.name)), ...(absence ? [h("span", { class: "compare-absence" }, absence)] : [])),
       state,
       h("span", { class: "compare-badges" }, ...badges),
       h("span", { class: "compare-facts muted" }, t("compare.facts", { step: integer(run.last_step), norm: newestValue(run.last, "grad_norm_before_clip"), loss: newestValue(run.last, "loss", 4) })),
@@ -79,6 +79,12 @@ export class CompareRuns extends HTMLElement {
   #tell(ids) {
     this.dispatchEvent(new CustomEvent("runs", { detail: ids, bubbles: true }));
   }
+}
+
+/** @param {RunDetail} run @param {RunSeries[]} series @param {string} stream */
+function absenceWords(run, series, stream) {
+  const why = absenceOf(run, series.find(({ run_id }) => run_id === run.id), stream);
+  return why ? t(`compare.absent.${why}`, { stream }) : "";
 }
 
 export const registerCompareRuns = () => customElements.define("compare-runs", CompareRuns);

@@ -76,6 +76,21 @@ export function curvesOf(series, column, limit, align) {
   });
 }
 
+/**
+ * Why a run has no line of norms, null where it has one.
+ * @param {RunSummary} run
+ * @param {RunSeries | undefined} series
+ * @param {string} stream
+ * @returns {"stream" | "nonfinite" | "norms" | null}
+ */
+export function absenceOf(run, series, stream) {
+  if (!series || series.stream !== stream) return null;
+  if (!run.streams.includes(stream)) return "stream";
+  const norm = series.columns.grad_norm_before_clip;
+  if (norm?.mean.some((value) => value !== null)) return null;
+  return norm?.num_nonfinite.some(Boolean) ? "nonfinite" : "norms";
+}
+
 /** @param {(number | null)[]} values */
 function numbers(values) {
   return values.map((value) => value ?? NaN);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { curvesOf, extentOf, nearest, pathOf, settingsOf, spanOf } from "../../../web/lib/comparing.js";
+import { absenceOf, curvesOf, extentOf, nearest, pathOf, settingsOf, spanOf } from "../../../web/lib/comparing.js";
 
 const run = (config, record = {}) => ({ config, streams_detail: { main: { record } }, total_steps: 10, world_size: null, frameworks: {}, tags: [] });
 
@@ -47,4 +47,14 @@ test("a path breaks where nothing is, and a point alone still shows", () => {
 test("the nearest point is found among gaps", () => {
   assert.equal(nearest([0, NaN, 10], 6), 2);
   assert.equal(nearest([NaN], 6), -1);
+});
+
+test("a run without a line says why", () => {
+  const run = { streams: ["main"] };
+  const series = (mean, num_nonfinite) => ({ stream: "main", columns: { grad_norm_before_clip: { mean, num_nonfinite } } });
+  assert.equal(absenceOf(run, series([null, 1], [3, 0]), "main"), null);
+  assert.equal(absenceOf(run, series([null, null], [3, 2]), "main"), "nonfinite");
+  assert.equal(absenceOf(run, series([null], [0]), "main"), "norms");
+  assert.equal(absenceOf({ streams: ["generator"] }, series([], []), "main"), "stream");
+  assert.equal(absenceOf(run, series([], []), "generator"), null);
 });
