@@ -10,6 +10,7 @@ import { explained } from "../lib/explained.js";
 import { isLog } from "../lib/drawing.js";
 import { heatAt, layerOf, metricOf } from "../lib/figures.js";
 import { number } from "../lib/format.js";
+import { shortNames } from "../lib/layer-names.js";
 import { readingOf, titleOf } from "../lib/reading.js";
 import { AIM, colourSpan, heightOf, holdsThreshold, LABEL_PLACES, labelPlace, rightScaleOf, scaleOf, thresholdLabel } from "../lib/scales.js";
 import { knownText, t } from "../lib/texts.js";
@@ -18,6 +19,10 @@ import { knownText, t } from "../lib/texts.js";
 const TOP_PX = 8;
 const BOTTOM_PX = 7;
 const LAYER_PX = { most: 16, least: 1, tallest: 640 };
+/** However many layers there are: the charts under the map must stay within reach. */
+const TALLEST_MAP_PX = 1_200;
+/** As many letters of a layer's name as there is room for. */
+const NAME_LETTERS = 22;
 const TALLEST_OF_WINDOW = 0.46;
 const NAME_PX = 13;
 
@@ -209,10 +214,11 @@ export class ChartRow extends HTMLElement {
     const shown = `${each_px} ${layers.join("\n")}`;
     if (this.#names.dataset.shown === shown) return;
     this.#names.dataset.shown = shown;
+    const short = shortNames(layers, NAME_LETTERS);
     this.#names.replaceChildren(
       ...layers.flatMap((layer, i) => {
         if (i % every) return [];
-        const name = h("span", { title: layer }, layer);
+        const name = h("span", { title: layer }, short[i]);
         name.style.top = `${TOP_PX + (i + 0.5) * each_px}px`;
         return [name];
       }),
@@ -272,7 +278,7 @@ function hiddenRight(figure, steps, height) {
 function heatHeight(numLayers) {
   const tallest = Math.min(LAYER_PX.tallest, innerHeight * TALLEST_OF_WINDOW);
   const each = Math.min(LAYER_PX.most, Math.max(LAYER_PX.least, tallest / numLayers));
-  return Math.round(Math.max(48, numLayers * each)) + TOP_PX + BOTTOM_PX;
+  return Math.round(Math.min(TALLEST_MAP_PX, Math.max(48, numLayers * each))) + TOP_PX + BOTTOM_PX;
 }
 
 export const registerChartRow = () => customElements.define("chart-row", ChartRow);

@@ -8,6 +8,7 @@ import { csvOf, fileName, tableOf } from "../../../web/lib/chart-table.js";
 import { drawingFromAddress, drawingToAddress, NATURAL, smoothed } from "../../../web/lib/drawing.js";
 import { extendFigure } from "../../../web/lib/figure-growth.js";
 import { metricFigures, rowNames } from "../../../web/lib/figures.js";
+import { cutInside, shortNames } from "../../../web/lib/layer-names.js";
 import { StepScale } from "../../../web/lib/step-scale.js";
 import { momentsOf } from "../../../web/lib/timeline.js";
 
@@ -100,4 +101,18 @@ test("ticks end, however large the steps are", () => {
   assert.ok(linearValues(largest - 4, largest, 2, true).values.length <= 3);
   assert.deepEqual(linearValues(0, 40, 4, true).values, [0, 10, 20, 30, 40]);
   assert.ok(linearValues(1e300, 1.1e300, 5).values.length < 10);
+});
+
+test("a long name keeps both ends", () => {
+  assert.equal(cutInside("head.weight", 22), "head.weight");
+  const cut = cutInside("model.layers.12.mlp.experts.7.w1.weight", 22);
+  assert.equal(cut, "model.laye…7.w1.weight");
+  assert.equal([...cut].length, 22);
+});
+
+test("long names lose what they have in common first", () => {
+  const names = [0, 99].map((i) => `model.layers.${i}.mlp.experts.${i}.w1.weight`);
+  assert.deepEqual(shortNames(names, 22), ["…0.mlp.experts.0…", "…99.mlp.experts.99…"]);
+  assert.deepEqual(shortNames(["wte", "head.weight"], 22), ["wte", "head.weight"]);
+  assert.deepEqual(shortNames(["a".repeat(30)], 9), ["aaaa…aaaa"]);
 });
