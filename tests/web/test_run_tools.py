@@ -108,6 +108,29 @@ def test_metrics_and_update_ratios_are_charts_where_they_were_recorded(
     expect(row(page, "update_ratio")).to_be_hidden()
 
 
+def test_single_layers_and_the_threshold_that_is_tried_are_in_the_address(page: Page, run: SentRun) -> None:
+    page.goto(run.url)
+    wait_for_charts(page)
+    page.get_by_label("See one layer…").select_option(LAYERS[1])
+    page.get_by_role("slider", name="Threshold to try, max_norm").press("ArrowUp")
+    wait_until(lambda: "try=1.02" in page.url and "layer=" in page.url)
+    page.reload()
+    wait_for_charts(page, [*ALL_CHARTS, "layer"])
+    expect(page.locator("chart-row[data-figure=layer]").get_by_role("heading")).to_have_text(LAYERS[1])
+    expect(page.get_by_role("slider", name="Threshold to try, max_norm")).to_have_attribute("aria-valuenow", "1.02")
+    page.get_by_role("button", name=f"Close the chart of {LAYERS[1]}").click()
+    page.get_by_role("slider", name="Threshold to try, max_norm").press("Escape")
+    wait_until(lambda: page.url == run.url)
+
+
+def test_a_printed_timeline_keeps_its_steps(page: Page, run: SentRun) -> None:
+    run.post({"events": [{"kind": "note", "step": 7, "message": "here"}]})
+    page.goto(run.url)
+    page.emulate_media(media="print")
+    expect(page.locator("run-timeline li button")).to_be_visible()
+    page.emulate_media(media="screen")
+
+
 def test_scale_and_smoothing_are_chosen_and_in_the_address(page: Page, served: Served) -> None:
     run = served.put(name="rough")
     norms = [50.0 if step == 30 else 1.0 for step in range(60)]

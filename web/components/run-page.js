@@ -14,6 +14,8 @@ import { findingsBeside, noVerdicts, VERDICTS, verdictsInBrief, verdictsOf } fro
 import { around, fromAddress, toAddress } from "../lib/view.js";
 import { WhatIfModel } from "../lib/what-if-model.js";
 
+const REMEMBER_MS = 200;
+
 export class RunPage extends HTMLElement {
   runId = "";
   #life = new AbortController();
@@ -51,6 +53,7 @@ export class RunPage extends HTMLElement {
       attempt: Number(address.get("attempt")) || null,
       view: fromAddress(address),
       drawing: drawingFromAddress(address),
+      layers: address.getAll("layer"),
     });
     const verdicts = new VerdictModel(model);
     const whatIf = new WhatIfModel(model, verdicts);
@@ -93,10 +96,14 @@ export class RunPage extends HTMLElement {
     this.addEventListener("choose", (event) => {
       const { stream, attempt } = /** @type {CustomEvent} */ (event).detail;
       model.select({ stream, attempt });
-      rememberInAddress({ stream: model.chosenStream, attempt: model.attempt });
+      rememberInAddress({ stream: model.chosenStream, attempt: model.attempt, layer: model.layers });
     }, { signal });
-    this.addEventListener("layer", (event) => model.showLayer(/** @type {CustomEvent<string>} */ (event).detail, true), { signal });
-    this.addEventListener("close", (event) => event instanceof CustomEvent && model.showLayer(event.detail, false), { signal });
+    const showLayer = (/** @type {string} */ layer, /** @type {boolean} */ shown) => {
+      model.showLayer(layer, shown);
+      rememberInAddress({ layer: model.layers });
+    };
+    this.addEventListener("layer", (event) => showLayer(/** @type {CustomEvent<string>} */ (event).detail, true), { signal });
+    this.addEventListener("close", (event) => event instanceof CustomEvent && showLayer(event.detail, false), { signal });
     this.addEventListener("look", (event) => {
       this.#charts.mark(null);
       model.setView(/** @type {CustomEvent<View>} */ (event).detail);
@@ -185,7 +192,16 @@ export class RunPage extends HTMLElement {
     }, { signal });
     for (const what of ["histogram", "trial", "answers"]) whatIf.addEventListener(what, showSoon, { signal });
     verdicts.addEventListener("diagnosis", showSoon, { signal });
-    this.addEventListener("try", (event) => whatIf.try(/** @type {CustomEvent<number | null>} */ (event).detail), { signal });
+    const tried = Number(addressValues().get("try"));
+    if (tried > 0 && Number.isFinite(tried)) whatIf.try(tried);
+    let rest = 0;
+    this.addEventListener("try", (event) => {
+      whatIf.try(/** @type {CustomEvent<number | null>} */ (event).detail);
+      // While the line is dragged the address would be written with each pixel, which browsers refuse.
+      clearTimeout(rest);
+      rest = window.setTimeout(() => rememberInAddress({ try: whatIf.trial }), REMEMBER_MS);
+    }, { signal });
+    signal.addEventListener("abort", () => clearTimeout(rest));
     show();
   }
 

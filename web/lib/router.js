@@ -63,14 +63,15 @@ function staysHere(link) {
 }
 
 /**
- * Writes what is shown into the address, so that it can be sent to someone. Null removes.
- * @param {Record<string, string | number | null>} values
+ * Writes what is shown into the address, so that it can be sent to someone. Null removes; of a list each gets its own.
+ * @param {Record<string, string | number | string[] | null>} values
  */
 export function rememberInAddress(values) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(values)) {
-    if (value === null) url.searchParams.delete(name);
-    else url.searchParams.set(name, String(value));
+    url.searchParams.delete(name);
+    if (Array.isArray(value)) for (const one of value) url.searchParams.append(name, one);
+    else if (value !== null) url.searchParams.set(name, String(value));
   }
   history.replaceState(history.state, "", url);
 }

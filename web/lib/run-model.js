@@ -62,15 +62,16 @@ export class RunModel extends EventTarget {
 
   /**
    * @param {string} runId
-   * @param {{stream: string | null, attempt: number | null, view: View, drawing: Drawing}} selection
+   * @param {{stream: string | null, attempt: number | null, view: View, drawing: Drawing, layers: string[]}} selection
    */
-  constructor(runId, { stream, attempt, view, drawing }) {
+  constructor(runId, { stream, attempt, view, drawing, layers }) {
     super();
     this.runId = runId;
     this.chosenStream = stream;
     this.attempt = attempt;
     this.view = view;
     this.drawing = drawing;
+    this.layers = [...new Set(layers)].slice(-MOST_LAYERS);
   }
 
   /** @param {AbortSignal} signal ends everything this model does */
@@ -151,6 +152,7 @@ export class RunModel extends EventTarget {
   showLayer(layer, shown) {
     this.layers = this.layers.filter((name) => name !== layer);
     if (shown) this.layers = [...this.layers, layer].slice(-MOST_LAYERS);
+    else this.figureProblems.delete(layerFigure(layer));
     for (const name of this.figures.keys()) {
       const of = layerOf(name);
       if (of !== null && !this.layers.includes(of)) this.figures.delete(name);
@@ -246,7 +248,8 @@ export class RunModel extends EventTarget {
     } catch (error) {
       if (generation !== this.#generation || this.#signal.aborted) return;
       this.figureProblems.set(name, error instanceof Error ? error.message : String(error));
-      this.#readAfterTrouble();
+      // A layer that is not there, say of an old link, does not come by asking again.
+      if (!(error instanceof ApiError && error.status === 422)) this.#readAfterTrouble();
     }
     this.#say("figures");
   }

@@ -146,7 +146,8 @@ export class WhatIfModel extends EventTarget {
 
   #askTrialSoon() {
     clearTimeout(this.#restTimer);
-    if (this.isTrial && !this.answer) this.#restTimer = window.setTimeout(() => this.#askTrial(), REST_MS);
+    // Before the run is read nobody knows of which stream.
+    if (this.#run.detail && this.isTrial && !this.answer) this.#restTimer = window.setTimeout(() => this.#askTrial(), REST_MS);
   }
 
   /** Another stream or range is read at once; while steps come in, the answers are asked for again now and then. */
