@@ -186,7 +186,8 @@ def test_on_a_phone_the_histogram_stands_under_the_norm_chart(page: Page, tight:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(tight.url)
     wait_until(lambda: page.evaluate("document.querySelector('.histogram-plot')?._fullLayout !== undefined"))
-    folded = [page.locator(name).bounding_box() for name in ("chart-row[data-figure=norm]", "step-axis", "norm-histogram")]
+    below = ("chart-row[data-figure=norm]", "step-axis", "norm-histogram")
+    folded = [page.locator(name).bounding_box() for name in below]
     assert [box["y"] for box in folded if box] == sorted(box["y"] for box in folded if box)
     page.get_by_role("button", name="Show the other charts").click()
     wait_for_charts(page, CHARTS)
