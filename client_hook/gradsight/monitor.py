@@ -189,11 +189,13 @@ class Monitor:
                 parameters that are not finite is taken back.
 
         Raises:
-            ConfigurationError: a closure together with loss scaling, which torch has no step for; a loss that is no
-                tensor.
+            ConfigurationError: a closure together with a loss, or with loss scaling, which torch has no step for; a
+                loss that is no tensor.
             TrainingStopped: an alert named in `stop_on` has opened; nothing has been changed.
         """
         self._stop_if_alarmed()
+        if closure is not None and (loss is not None or not callable(closure)):
+            raise ConfigurationError(f"closure must be a function, given without a loss, got {closure!r}.")
         if closure is not None and self._loss_scale.is_used:
             raise ConfigurationError("closure must be None with loss scaling: torch's GradScaler takes none.")
         if loss is not None:

@@ -2,14 +2,23 @@
 
 import time
 
+from gradsight_server.errors import SettingsError
 from gradsight_server.serve import open_or_explain
 from gradsight_server.settings import load_settings
 from gradsight_server.store import citus, retention
+from gradsight_server.store.backup import sqlite_file
 
 
 def compact(**options: object) -> str:
-    """Applies retention, gives free room back to the disk, and says in a sentence what came of it."""
+    """Applies retention, gives free room back to the disk, and says in a sentence what came of it.
+
+    Raises:
+        SettingsError: there is no such database.
+    """
     settings = load_settings(**options)
+    file = sqlite_file(settings.db_url)
+    if file is not None and not file.is_file():
+        raise SettingsError(f"db must be a database that is there, got {str(file)!r}.")
     database = open_or_explain(settings)
     try:
         before = database.num_bytes()

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gradsight_server.errors import SettingsError
 
 MIB = 2**20
-SECRETS = ("token", "notifications")
+SECRETS = ("token", "notifications", "db")  # a database's address may have a password in it
 
 
 class NotificationTarget(BaseModel):
@@ -69,6 +69,14 @@ class Settings(BaseSettings):
     max_import_s: Annotated[float, Field(gt=0)] = 60.0
     """How long reading such a log may take."""
 
+    @field_validator("db", mode="after")
+    @classmethod
+    def _check_db(cls, value: str) -> str:
+        scheme, has_scheme, _ = value.partition("://")
+        if has_scheme and not re.fullmatch(r"sqlite|postgres(ql)?(\+psycopg)?", scheme):
+            raise ValueError(f"it must be a file, or begin with postgresql+psycopg:// or sqlite:///, got {scheme}://…")
+        return value
+
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split_hosts(cls, value: object) -> object:
@@ -107,7 +115,9 @@ class Settings(BaseSettings):
 
     @property
     def db_url(self) -> str:
-        return self.db if "://" in self.db else f"sqlite:///{self.db}"
+        if "://" not in self.db:
+            return f"sqlite:///{self.db}"
+        return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", self.db)
 
     @property
     def shown_db(self) -> str:

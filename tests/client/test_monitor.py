@@ -326,6 +326,17 @@ def test_lbfgs_takes_a_closure_and_is_one_step(run: gradsight.Run) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_a_closure_that_is_no_function_or_comes_with_a_loss_is_refused() -> None:
+    model = small_model()
+    monitor = gradsight.Monitor(model, SGD(model.parameters(), lr=0.1))
+    loss = model(torch.ones(2, 4)).sum()
+    wrong: list[dict[str, Any]] = [{"closure": 3}, {"loss": loss, "closure": lambda: loss}]
+    for arguments in wrong:
+        with pytest.raises(ConfigurationError, match="closure must be a function, given without a loss"):
+            monitor.step(**arguments)
+    assert monitor.num_steps == 0
+
+
 def test_a_closure_with_loss_scaling_is_refused() -> None:
     model = small_model()
     monitor = gradsight.Monitor(model, SGD(model.parameters(), lr=0.1), precision="fp16")

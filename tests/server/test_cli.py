@@ -253,8 +253,18 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong(monkeypatch: 
     monkeypatch.setenv("GRADSIGHT_TOKEN", " \n")
     settings = load_settings(port=1)
     assert settings.allowed_hosts == ("a.example", "*.lan")
-    assert settings.shown_db == "postgresql://me:***@db.example/x"
+    assert settings.shown_db == "postgresql+psycopg://me:***@db.example/x"
     assert settings.secret is None
     with pytest.raises(SettingsError, match=r"port.*-1"):
         load_settings(port=-1)
     assert "hush" not in repr(load_settings(token="hush"))
+
+
+def test_a_database_of_another_kind_is_refused_without_its_password() -> None:
+    with pytest.raises(
+        SettingsError, match=r"db: .*begin with postgresql\+psycopg:// or sqlite:///, got mysql://"
+    ) as said:
+        load_settings(db="mysql://me:hush@host/x")
+    assert "hush" not in str(said.value)
+    assert load_settings(db="postgresql://host/x").db_url == "postgresql+psycopg://host/x"
+    assert load_settings(db="runs.db").db_url == "sqlite:///runs.db"

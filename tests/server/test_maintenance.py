@@ -49,3 +49,9 @@ def test_compacting_without_a_rule_removes_nothing(file: Path, capsys: pytest.Ca
 def test_a_wrong_rule_is_named(file: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.run(["db", "compact", "--db", str(file), option]) == 2
     assert "keep" in capsys.readouterr().err
+
+
+def test_compacting_a_database_that_is_not_there_makes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["db", "compact", "--db", str(tmp_path / "typo.db")]) == 2
+    assert "typo.db" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -10,19 +10,24 @@ from sqlalchemy import make_url
 from gradsight_server.errors import SettingsError
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite database; None for another engine."""
+    place = make_url(url)
+    return Path(place.database or "") if place.get_backend_name() == "sqlite" else None
+
+
 def back_up(url: str, target: Path) -> None:
     """Copies the database as it is at one moment; the target is there whole or not at all.
 
     Raises:
         SettingsError: there is nothing to copy from, the target is in the way, or the engine has a tool of its own.
     """
-    place = make_url(url)
-    if place.get_backend_name() != "sqlite":
+    source = sqlite_file(url)
+    if source is None:
         raise SettingsError(
             f"a backup of PostgreSQL is made by its own pg_dump: pg_dump --format=custom --file={target} "
-            f"{place.database or 'gradsight'}"
+            f"{make_url(url).database or 'gradsight'}"
         )
-    source = Path(place.database or "")
     if not source.is_file():
         raise SettingsError(f"db must be a database that is there, got {str(source)!r}.")
     if target.exists():
