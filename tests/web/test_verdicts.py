@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from gradsight_server.diagnosis.answer import ClippingVerdict, ScalingVerdict
 from gradsight_server.diagnosis.rules import RULES
 from gradsight_server.diagnosis.texts import CATALOGUES
+from gradsight_server.judging.telling import SAID
 from tests.web.conftest import Complaints
 from tests.web.kit import (
     WITHOUT_LAYERS,
@@ -195,6 +196,12 @@ def test_rules_are_those_of_the_diagnosis_word_for_word(page: Page, served: Serv
         }"""
     )
     assert shown == {rule.code: rule.border for group in RULES.values() for rule in group}, "mend web/lib/rules.js"
+
+
+def test_the_page_has_its_own_words_for_what_verdicts_say_of_their_changes(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    for message in SAID.values():
+        assert call_of(page, "texts.js", "knownText", f"timeline.said.{message}") is not None, "mend web/texts"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 /** A run's story as moments: its events, alerts, attempts, changes of the threshold and bursts of NaN, the newest first. */
 
+import { alertTitle } from "./alert-words.js";
 import { serverNow } from "./clock.js";
 import { ago, counted, maxNorm } from "./format.js";
-import { t } from "./texts.js";
+import { knownText, t } from "./texts.js";
 import { verdictsOf } from "./verdicts.js";
 
 /** @typedef {"event" | "verdict" | "alert" | "resume" | "threshold" | "nonfinite"} MomentKind */
@@ -37,12 +38,15 @@ export function momentsOf({ events, alerts, run, diagnosis, stream, launches, no
 /** @param {RunEvent} event @returns {Moment} */
 function momentOf({ kind, step, message }) {
   const isVerdict = kind === "verdict";
-  const words = isVerdict ? sentence(message ?? "") : [sentence(kind), message].filter(Boolean).join(": ");
+  const name = knownText(`timeline.event.${kind}`) ?? sentence(kind);
+  const words = isVerdict ? (knownText(`timeline.said.${message}`) ?? sentence(message ?? "")) : [name, message].filter(Boolean).join(": ");
   return { kind: isVerdict ? "verdict" : "event", step, steps: null, words, tone: kind === "failed" ? "critical" : "", order: step ?? Infinity };
 }
 
 /** @param {RunAlert} alert @returns {Moment} */
-function alarmOf({ title, severity, state, first_step, last_step }) {
+function alarmOf(alert) {
+  const { severity, state, first_step, last_step } = alert;
+  const title = alertTitle(alert);
   const steps = first_step === null ? null : /** @type {[number, number]} */ ([first_step, last_step ?? first_step]);
   const words = state === "open" ? title : t(`timeline.alert.${state}`, { title });
   const isOver = state === "resolved";

@@ -89,7 +89,7 @@ test("a threshold that was set anew is told, one that moves by itself is not", (
 });
 
 test("an alert stands at its steps, and one that is over is quiet", () => {
-  const alert = { id: 1, kind: "skip_streak", severity: "critical", first_step: 3, last_step: 7, title: "Five skips in a row" };
+  const alert = { id: 1, kind: "skip_streak", severity: "critical", first_step: 3, last_step: 7, title: "Five skips in a row", evidence: { num_steps: 5 } };
   const alerts = [{ ...alert, state: "open" }, { ...alert, state: "resolved" }];
   const moments = momentsOf({ ...known, run: { attempts: [] }, alerts });
   assert.deepEqual(moments.map(({ tone, steps }) => [tone, steps]), [["critical", [3, 7]], ["", [3, 7]]]);
