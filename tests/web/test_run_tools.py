@@ -111,16 +111,19 @@ def test_metrics_and_update_ratios_are_charts_where_they_were_recorded(
 def test_single_layers_and_the_threshold_that_is_tried_are_in_the_address(page: Page, run: SentRun) -> None:
     page.goto(run.url)
     wait_for_charts(page)
+    line = page.get_by_role("slider", name="Threshold to try, max_norm")
+    expect(line).to_have_attribute("aria-valuenow", "1")
+    line.press("ArrowUp")
+    expect(line).to_have_attribute("aria-valuenow", "1.02")
     page.get_by_label("See one layer…").select_option(LAYERS[1])
-    page.get_by_role("slider", name="Threshold to try, max_norm").press("ArrowUp")
-    wait_until(lambda: "try=1.02" in page.url and "layer=" in page.url)
+    expect(page).to_have_url(re.compile(r"\?(?=.*try=1\.02)(?=.*layer=blocks)"))
     page.reload()
     wait_for_charts(page, [*ALL_CHARTS, "layer"])
     expect(page.locator("chart-row[data-figure=layer]").get_by_role("heading")).to_have_text(LAYERS[1])
-    expect(page.get_by_role("slider", name="Threshold to try, max_norm")).to_have_attribute("aria-valuenow", "1.02")
+    expect(line).to_have_attribute("aria-valuenow", "1.02")
     page.get_by_role("button", name=f"Close the chart of {LAYERS[1]}").click()
-    page.get_by_role("slider", name="Threshold to try, max_norm").press("Escape")
-    wait_until(lambda: page.url == run.url)
+    line.press("Escape")
+    expect(page).to_have_url(run.url)
 
 
 def test_a_printed_timeline_keeps_its_steps(page: Page, run: SentRun) -> None:
