@@ -224,7 +224,8 @@ def test_markup_in_names_is_shown_as_text(page: Page, served: Served) -> None:
     page.goto(run.url)
     wait_for_charts(page)
     expect(page.get_by_role("heading", level=1)).to_have_text(f"{name} / {name}")
-    expect(page.locator(".layer-names span").first).to_have_text(name)
+    expect(page.locator(".layer-names span").first).to_have_attribute("title", name)
+    expect(page.locator(".layer-names span").first).to_contain_text("<b>bold</b")
     assert page.title() == f"{name} · {name} · Gradsight"
     assert page.locator("main").locator("b, i, img, a").count() == 0
     page.goto(served.url)
