@@ -202,7 +202,8 @@ class Monitor:
             self.backward(loss)
         begin = perf_counter()
         self._take_wish()
-        self._refresh()
+        if loss is None:  # else `backward` has done so
+            self._refresh()
         if closure is not None:
             present, outcome = self._step_with_closure(closure)
             return self._finish(outcome, present, begin)
@@ -357,10 +358,8 @@ class Monitor:
         seen = SeenStep(step, now_s, reading, times, layer_set, present, order, with_layers, self._underflow_told)
         run._record(self.stream, seen)
         if order is not None and present != self._learned_for and not order.covers(present):
-            self._learned_for, self._learns_order = (
-                present,
-                True,
-            )  # thawed since, or an expert that was not asked before
+            # Thawed since, or an expert that was not asked before.
+            self._learned_for, self._learns_order = present, True
         if outcome is None:
             return
         for pattern in outcome.clip.groups:

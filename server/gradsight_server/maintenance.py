@@ -2,7 +2,6 @@
 
 import time
 
-from gradsight_server.errors import SettingsError
 from gradsight_server.serve import open_or_explain
 from gradsight_server.settings import load_settings
 from gradsight_server.store import citus, retention
@@ -16,9 +15,7 @@ def compact(**options: object) -> str:
         SettingsError: there is no such database.
     """
     settings = load_settings(**options)
-    file = sqlite_file(settings.db_url)
-    if file is not None and not file.is_file():
-        raise SettingsError(f"db must be a database that is there, got {str(file)!r}.")
+    sqlite_file(settings.db_url)  # opening one that is not there would make it
     database = open_or_explain(settings)
     try:
         before = database.num_bytes()

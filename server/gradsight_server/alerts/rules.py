@@ -139,14 +139,16 @@ def effective(changes: Iterable[Mapping[Kind, Change]]) -> dict[Kind, Rule]:
     return rules
 
 
-def check_change(kind: str, change: Change) -> None:
-    """
+def check_change(kind: str, change: Change) -> Kind:
+    """The kind, as one of ours.
+
     Raises:
         InvalidRequestError: there is no such kind, it has no such field, or the value is none it can have.
     """
     if kind not in LIMITS:
         raise InvalidRequestError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    limits = LIMITS[kind]
+    known_kind: Kind = kind
+    limits = LIMITS[known_kind]
     for name, value in change.items():
         if value is None or name == "enabled":
             continue
@@ -158,6 +160,7 @@ def check_change(kind: str, change: Change) -> None:
             raise InvalidRequestError(f"{kind} has no {name}; it has {known}.")
         else:
             _check_number(f"{kind}: {name}", value, limits[name])
+    return known_kind
 
 
 def _check_number(what: str, value: float, limits: Limits) -> None:

@@ -11,9 +11,18 @@ from gradsight_server.errors import SettingsError
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite database; None for another engine."""
+    """The file of an SQLite database; None for another engine.
+
+    Raises:
+        SettingsError: there is no such file.
+    """
     place = make_url(url)
-    return Path(place.database or "") if place.get_backend_name() == "sqlite" else None
+    if place.get_backend_name() != "sqlite":
+        return None
+    file = Path(place.database or "")
+    if not file.is_file():
+        raise SettingsError(f"db must be a database that is there, got {str(file)!r}.")
+    return file
 
 
 def back_up(url: str, target: Path) -> None:
@@ -28,8 +37,6 @@ def back_up(url: str, target: Path) -> None:
             f"a backup of PostgreSQL is made by its own pg_dump: pg_dump --format=custom --file={target} "
             f"{make_url(url).database or 'gradsight'}"
         )
-    if not source.is_file():
-        raise SettingsError(f"db must be a database that is there, got {str(source)!r}.")
     if target.exists():
         raise SettingsError(f"TARGET must be a file that is not there yet, got {str(target)!r}.")
     partial = target.with_name(f"{target.name}.partial")

@@ -16,6 +16,7 @@ from gradsight import wire
 from gradsight.errors import ConfigurationError
 from gradsight.policies import GlobalNorm, Groups, Policy, TensorNorm, parse_policy
 from gradsight.thresholds import Threshold
+from gradsight_server.alerts.groups import parents
 from gradsight_server.errors import ControlRefusedError, InvalidRequestError, RunNotFoundError
 from gradsight_server.store import attempts, places, statements
 from gradsight_server.store.models import runs, streams
@@ -182,10 +183,9 @@ def _patterns(policy: Policy | None) -> Iterable[str | None]:
 
 def _group(rows: Mapping[str, Row[Any]], stream: str) -> tuple[str, str | None]:
     """The stream whose policy has groups and the group's pattern, where `stream` is what such a group records."""
-    for end in (end for end, letter in enumerate(stream) if letter == "/"):
-        parent, pattern = rows.get(stream[:end]), stream[end + 1 :]
-        if parent is not None and pattern in _patterns(_policy(parent.record)):
-            return parent.stream, pattern
+    for parent, pattern in parents(stream):
+        if parent in rows and pattern in _patterns(_policy(rows[parent].record)):
+            return parent, pattern
     return stream, None
 
 
@@ -195,10 +195,8 @@ def _why_not(run: Row[Any], row: Row[Any], pattern: str | None, now_s: float) ->
         return "The run does not allow it: Monitor(…, allow_control=True) does."
     if run.status != "running":
         return f"The run has ended ({run.status})."
-    if (
-        run_state(run.status, last_seen_s=run.last_seen_s, last_step_at_s=None, steps_per_s=None, now_s=now_s)
-        == "silent"
-    ):
+    state = run_state(run.status, last_seen_s=run.last_seen_s, last_step_at_s=None, steps_per_s=None, now_s=now_s)
+    if state == "silent":
         return f"The run is silent: nothing has been heard of it for {now_s - run.last_seen_s:.0f} s."
     if row.record.get("policy", "") is None:
         return "The run does not clip."

@@ -50,15 +50,14 @@ def put_rules(
         RunNotFoundError
     """
     scope, scopes = _scopes(conn, project, run_id)
-    for kind, change in given:
-        rules.check_change(kind, change)
-    if len({kind for kind, _ in given}) < len(given):
+    checked = {rules.check_change(kind, change): change for kind, change in given}
+    if len(checked) < len(given):
         raise InvalidRequestError("rules must name each kind once.")
     before = changes(conn)
     wider = rules.effective(before.get(found, {}) for found in scopes[:-1])
-    for kind, change in given:
-        rules.check_rule(rules.changed(wider[kind], change))  # type: ignore[index]  # a kind, as was checked
-    _check_narrower(conn, scope, before, before | {scope: dict(given)})  # type: ignore[dict-item]
+    for kind, change in checked.items():
+        rules.check_rule(rules.changed(wider[kind], change))
+    _check_narrower(conn, scope, before, before | {scope: checked})
     conn.execute(delete(alert_rules).where(alert_rules.c.scope == scope[0], alert_rules.c.scope_id == scope[1]))
     rows = [
         {
@@ -70,7 +69,7 @@ def put_rules(
             "settings": {name: change[name] for name in rules.FIELDS if change.get(name) is not None},
             "updated_at_s": now_s,
         }
-        for kind, change in given
+        for kind, change in checked.items()
         if any(value is not None for value in change.values())
     ]
     if rows:
@@ -93,10 +92,9 @@ def preview(
     Raises:
         InvalidRequestError, RunNotFoundError
     """
-    rules.check_change(kind, change)
+    named = rules.check_change(kind, change)
     scope, scopes = _scopes(conn, project, run_id)
     before = changes(conn)
-    named: Kind = kind  # type: ignore[assignment]  # as was checked
     by_scope = before | {scope: before.get(scope, {}) | {named: {**change, "enabled": True}}}
     rule = rules.effective(by_scope.get(found, {}) for found in scopes)[named]
     rules.check_rule(rule)

@@ -265,7 +265,7 @@ def test_mangled_logs_are_read_or_refused(first: int, tmp_path: Path) -> None:
         except BaseException as error:
             error.add_note(f"GRADSIGHT_FUZZ_SEED={seed} GRADSIGHT_FUZZ=1 tries this one alone.")
             raise
-    assert num_read > 5, "many are still logs: this test looks at something"
+    assert num_read > 10, "many are still logs: this test looks at something"
 
 
 def test_the_seeds_are_logs_of_most_formats(tmp_path: Path) -> None:
