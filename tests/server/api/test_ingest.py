@@ -186,7 +186,9 @@ def test_sent_again_a_batch_changes_nothing(run_server: Running) -> None:
     for _ in range(2):
         answers.append(run_server.send(batch))
         run = run_server.get(f"runs/{RUN}")
-        views.append({name: run[name] for name in run if name not in ("last_seen_s", "position")})
+        # The keeper writes the verdict in its own time: it may come between the two looks.
+        moving = ("last_seen_s", "position", "verdict", "severity")
+        views.append({name: run[name] for name in run if name not in moving})
     assert answers[0] == answers[1]
     assert views[0] == views[1]
     assert (views[0]["num_steps"], views[0]["num_clipped"], views[0]["num_skipped"]) == (2, 1, 1)
