@@ -2,25 +2,27 @@
 
 import asyncio
 import time
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi.routing import APIRoute
 
 from gradsight import wire
 from gradsight_server.api.body import read_record
 from gradsight_server.api.openapi import answer_of, body_of
-from gradsight_server.errors import ServerBusyError
+from gradsight_server.api.services import no_nul
+from gradsight_server.errors import InvalidRequestError, ServerBusyError
 from gradsight_server.judging import VerdictKeeper
 from gradsight_server.meters import Meters
 from gradsight_server.store.database import Database
 from gradsight_server.store.ingest import ingest
 from gradsight_server.store.runs import normal_run_id
 
-router = APIRouter(prefix="/runs", tags=["ingest"])
-
 MIN_FLUSH_S, MAX_FLUSH_S = 0.25, 5.0
 MAX_QUEUE_DEPTH = 2_000
 """Batches that wait for the writer, each decoded in memory; past that, clients keep them in their spool."""
+MAX_STREAM_LENGTH = 256
 
 EXAMPLES = {
     "one column": {"value": {"step": [0, 1], "grad_norm_before_clip": [1.5, "NaN"]}},
@@ -44,6 +46,25 @@ def flush_after_s(queue_depth: int) -> float:
     return min(MAX_FLUSH_S, MIN_FLUSH_S * (1 + queue_depth / 8))
 
 
+class BatchRoute(APIRoute):
+    """A documented route without FastAPI's dependencies: to solve them takes longer than to write two steps."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return _take_in
+
+
+router = APIRouter(prefix="/runs", tags=["ingest"], route_class=BatchRoute)
+
+
+async def _take_in(request: Request) -> Response:
+    await no_nul(request)
+    stream = request.path_params["stream"]
+    if not 1 <= len(stream) <= MAX_STREAM_LENGTH:
+        shown = stream if len(stream) <= 80 else stream[:77] + "…"
+        raise InvalidRequestError(f"stream must have 1 to {MAX_STREAM_LENGTH} characters, has {len(stream)}: {shown!r}.")
+    return await post_batch(request, request.path_params["run_id"], stream)
+
+
 @router.post(
     "/{run_id}/streams/{stream:path}/batches",
     responses={200: answer_of(wire.Answer)},
@@ -52,10 +73,9 @@ def flush_after_s(queue_depth: int) -> float:
 async def post_batch(
     request: Request,
     run_id: Annotated[str, Path(description="32 hex digits; hyphens are accepted.")],
-    stream: Annotated[str, Path(min_length=1, max_length=256)],
+    stream: Annotated[str, Path(min_length=1, max_length=MAX_STREAM_LENGTH)],
 ) -> Response:
     """Takes in a batch of steps. Only `step` and one column are needed; the same batch again changes nothing."""
-    # Not by dependencies, as elsewhere: FastAPI takes longer to solve them than the writer takes for two steps.
     database: Database = request.app.state.database
     run_id = normal_run_id(run_id)
     depth = database.queue_depth
