@@ -26,6 +26,8 @@ DRAIN_EVERY_S = 0.08
 HEARTBEAT_AFTER_S = 2.0
 MAX_BACKOFF_S = 5.0
 SWEEP_S = 0.1
+SEND_AT_BYTES = 256 * 1024
+"""So much is sent at once, however long the server would have us gather: more would not make a message longer."""
 MAX_READ_BYTES = 4 * 1024 * 1024
 MAX_QUEUE_ROWS = 65_536
 MAX_QUEUE_VALUES = 4_000_000
@@ -71,6 +73,7 @@ class Exporter:
         self._sent_layers: set[str] = set()
         self._threads: list[Thread] = []
         self._closing = Event()
+        self._has_much = Event()
         self._stopped = False
         self._deadline: float | None = None
 
@@ -138,6 +141,7 @@ class Exporter:
             return self._spool.is_empty
         self._deadline = monotonic() + timeout_s
         self._closing.set()
+        self._has_much.set()  # the sender waits for either
         self._stopped = True
         for thread in self._threads:
             thread.join(max(0.0, self._deadline - monotonic()) + 0.5)
@@ -176,6 +180,8 @@ class Exporter:
                 break  # the training thread dropped it for a newer one
         if entries:
             self._spool_entries(entries)
+            if self._spool.num_waiting_bytes >= SEND_AT_BYTES:
+                self._has_much.set()
 
     def _spool_entries(self, entries: list[Recorded]) -> None:
         """Spool them together; where that fails one by one, so that a bad one takes no other along."""
@@ -251,12 +257,21 @@ class Sender:
     def work(self) -> None:
         """Until the exporter closes: then until all is sent, the deadline has passed, or nobody answers."""
         exporter = self._exporter
-        while not exporter._closing.wait(self._backoff_s or self._flush_after_s):
+        while not self._has_to_end():
             self._flush()
         exporter._threads[0].join()  # the last rows are in the spool once the exporter thread has ended
         while not exporter._spool.is_empty and monotonic() < (exporter._deadline or 0.0):
             if not self._flush():
                 return
+
+    def _has_to_end(self) -> bool:
+        """Waits until it is time to send again; whether the exporter has been closed meanwhile."""
+        exporter = self._exporter
+        if self._backoff_s:
+            return exporter._closing.wait(self._backoff_s)
+        exporter._has_much.wait(self._flush_after_s)
+        exporter._has_much.clear()
+        return exporter._closing.is_set()
 
     def _flush(self) -> bool:
         """Send what is spooled, or a heartbeat; False where the server did not take it."""

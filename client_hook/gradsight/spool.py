@@ -93,7 +93,7 @@ class Writer:
         return num_steps
 
     def _write(self, message: bytes) -> None:
-        if sum(size for _, size in self._segments) > MAX_SPOOL_BYTES:
+        if self._num_bytes() > MAX_SPOOL_BYTES:
             raise OSError(f"the spool has reached {MAX_SPOOL_BYTES} bytes")
         lead: list[bytes] = []
         if self._file is None or self._segments[-1][1] >= SEGMENT_BYTES:
@@ -101,7 +101,8 @@ class Writer:
             lead = self._lead
         assert self._file is not None
         path, size = self._segments[-1]
-        data = b"".join(packed(part) for part in (*lead, message))
+        # The first message of a run is the record that the segment begins with: once is enough.
+        data = b"".join(map(packed, dict.fromkeys((*lead, message))))
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
@@ -178,7 +179,17 @@ class Writer:
     def is_empty(self) -> bool:
         """Whether everything taken has been acknowledged."""
         with self._lock:
-            return sum(size for _, size in self._segments) <= self._offset and not self._memory
+            return self._num_bytes() <= self._offset and not self._memory
+
+    @property
+    def num_waiting_bytes(self) -> int:
+        """How much of what was taken has not been acknowledged."""
+        with self._lock:
+            return self._num_bytes() - self._offset + self._memory_bytes
+
+    def _num_bytes(self) -> int:
+        """In all segments."""
+        return sum(size for _, size in self._segments)
 
     def close(self) -> int:
         """Let go of the files: what is acknowledged is removed, the rest stays for a later process. How many steps

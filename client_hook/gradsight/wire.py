@@ -353,7 +353,12 @@ def layers_id(layers: Sequence[LayerNames]) -> str:
 
 def pack_norms(rows: Iterable[Iterable[float | None]]) -> bytes:
     """Rows of layer norms as the wire's float32 little-endian bytes; None = no gradient."""
-    packed = array("f", (NO_GRADIENT if norm is None else norm for row in rows for norm in row))
+    packed = array("f")
+    for row in map(list, rows):
+        try:
+            packed.extend(array("f", row))  # type: ignore[arg-type]  # a None raises
+        except TypeError:
+            packed.extend(array("f", [NO_GRADIENT if norm is None else norm for norm in row]))
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

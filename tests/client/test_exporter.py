@@ -287,3 +287,36 @@ def test_damage_is_counted_once_however_often_it_is_read(tmp_path: Path) -> None
     writer.acknowledge(position)
     assert writer.num_damaged == 1
     writer.close()
+
+
+def test_the_run_is_introduced_once(exporter: Exporter, transport: MoodyTransport) -> None:
+    exporter.submit("main", StepRow(0, 1.0, {"loss": 1.0}))
+    assert exporter.close(timeout_s=5.0)
+    assert [record.name for record in transport.runs["a" * 32]] == ["n"]
+    assert transport.steps == [0]
+
+
+def test_much_is_sent_at_once_however_long_the_server_would_have_us_gather(
+    exporter: Exporter, transport: MoodyTransport
+) -> None:
+    transport.answer = lambda batch: wire.Answer(accepted_steps=len(batch.step), flush_after_s=60.0)
+    exporter.submit("main", StepRow(0, 1.0, {"loss": 1.0}))
+    wait_until(lambda: transport.steps == [0])
+    layers = LayerSet([f"layer.{i}" for i in range(100)])
+    num_steps = exporter_module.SEND_AT_BYTES // (4 * len(layers)) + 1
+    for step in range(1, 1 + num_steps):
+        exporter.submit("main", StepRow(step, 1.0, {"loss": 1.0}, layers, [0.5] * len(layers)))
+    wait_until(lambda: len(transport.steps) == 1 + num_steps)
+
+
+def test_much_does_not_shorten_the_pauses_between_tries(exporter: Exporter, transport: MoodyTransport) -> None:
+    transport.mood = ServerUnreachableError("down")
+    layers = LayerSet([f"layer.{i}" for i in range(100)])
+    for step in range(exporter_module.SEND_AT_BYTES // (4 * len(layers)) + 1):
+        exporter.submit("main", StepRow(step, 1.0, {"loss": 1.0}, layers, [0.5] * len(layers)))
+    wait_until(lambda: transport.num_calls > 0)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        exporter.submit("main", StepRow(10_000, 1.0, {"loss": 1.0}))
+        time.sleep(0.05)
+    assert transport.num_calls <= 4, "0.25 s and twice as long each time"

@@ -61,7 +61,9 @@ async def _take_in(request: Request) -> Response:
     stream = request.path_params["stream"]
     if not 1 <= len(stream) <= MAX_STREAM_LENGTH:
         shown = stream if len(stream) <= 80 else stream[:77] + "…"
-        raise InvalidRequestError(f"stream must have 1 to {MAX_STREAM_LENGTH} characters, has {len(stream)}: {shown!r}.")
+        raise InvalidRequestError(
+            f"stream must have 1 to {MAX_STREAM_LENGTH} characters, has {len(stream)}: {shown!r}."
+        )
     return await post_batch(request, request.path_params["run_id"], stream)
 
 
