@@ -16,6 +16,11 @@ class Meters:
             "gradsight_requests", "Requests answered.", ["method", "endpoint", "status"], registry=self.registry
         )
         self.ingested_steps = Counter("gradsight_ingested_steps", "Steps taken in.", registry=self.registry)
+        self.sealed_steps = Counter(
+            "gradsight_sealed_steps",
+            "Steps not taken in: sent again, or too late, where retention has removed the raw ones.",
+            registry=self.registry,
+        )
         self.ingested_bytes = Counter(
             "gradsight_ingested_bytes", "Bytes of batches taken in, as sent.", registry=self.registry
         )

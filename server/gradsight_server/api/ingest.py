@@ -92,6 +92,7 @@ async def post_batch(
     verdicts.note(run_id)
     meters: Meters = request.app.state.meters
     meters.ingested_steps.inc(answer.accepted_steps)
+    meters.sealed_steps.inc(len(batch.step) - answer.accepted_steps)
     meters.ingested_bytes.inc(num_bytes)
     wants_msgpack = wire.CONTENT_TYPE_MSGPACK in request.headers.get("accept", "")
     content_type = wire.CONTENT_TYPE_MSGPACK if wants_msgpack else wire.CONTENT_TYPE_JSON

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser
 
 from gradsight_server.api.answers import CONTENT_SECURITY_POLICY
 from gradsight_server.assets import Assets, find_package_file, find_web
+from gradsight_server.store.retention import Keep, sweep
 from tests.server.api.kit import BATCHES, RUN, Running, running, wait_until
 
 PATHS = (
@@ -217,7 +218,18 @@ def test_health_is_told_and_metrics_are_counted(run_server: Running) -> None:
     assert after["gradsight_ingested_bytes_total"] > before["gradsight_ingested_bytes_total"]
     assert after["gradsight_live_subscribers"] == 1
     wait_until(lambda: metrics(run_server)["gradsight_writer_queue_depth"] == 0)  # background work may be in it
+    assert after["gradsight_sealed_steps_total"] == before["gradsight_sealed_steps_total"]
     assert after['gradsight_requests_total{endpoint="post_batch",method="POST",status="200"}'] >= 1
+
+
+def test_steps_that_come_too_late_for_a_sealed_part_are_counted(run_server: Running) -> None:
+    num_steps = 3000
+    run_server.send({"step": list(range(num_steps)), "loss": [1.0] * num_steps})
+    assert sweep(run_server.app.state.database, Keep(steps=1000), now_s=0.0)
+    before = metrics(run_server)["gradsight_sealed_steps_total"]
+    answer = run_server.send({"step": [5, num_steps], "loss": [1.0, 1.0]})
+    assert answer["accepted_steps"] == 1
+    assert metrics(run_server)["gradsight_sealed_steps_total"] - before == 1
 
 
 def metrics(server: Running) -> dict[str, float]:
