@@ -25,13 +25,13 @@ def decode(cursor: str, *kinds: type) -> tuple[Any, ...]:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         key: tuple[Any, ...] = msgspec.json.decode(text, type=GenericAlias(tuple, kinds))
     except (ValueError, msgspec.DecodeError):
-        raise _not_ours(cursor) from None
+        raise not_ours(cursor) from None
     if any("\0" in part for part in key if isinstance(part, str)):  # no text of ours has one, and PostgreSQL takes none
-        raise _not_ours(cursor)
+        raise not_ours(cursor)
     return key
 
 
-def _not_ours(cursor: str) -> InvalidRequestError:
+def not_ours(cursor: str) -> InvalidRequestError:
     return InvalidRequestError(f"cursor must be a next_cursor of this very list, got {cursor!r}.")
 
 

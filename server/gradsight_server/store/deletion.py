@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, Table, delete, func, insert, literal,
 from gradsight_server.errors import RunNotFoundError
 from gradsight_server.store.database import Database
 from gradsight_server.store.models import (
+    alert_rules,
     bucket_blobs,
     buckets,
     deletions,
@@ -46,9 +47,12 @@ def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
     if not conn.execute(delete(runs).where(runs.c.run_id == run_id)).rowcount:
         raise RunNotFoundError(run_id)
     conn.execute(delete(outbox).where(outbox.c.run_id == run_id))
+    conn.execute(delete(alert_rules).where(alert_rules.c.scope == "run", alert_rules.c.scope_id == run_id))
     conn.execute(insert(deletions), {"run_id": run_id, "deleted_at_s": now_s})
     remove_slice(conn, run_id)
-    pending_of(conn).tell(run_id, "deleted", now_s=now_s)
+    pending = pending_of(conn)
+    pending.rule_book.forget()
+    pending.tell(run_id, "deleted", now_s=now_s)
 
 
 def is_going(conn: Connection, run_id: str) -> bool:

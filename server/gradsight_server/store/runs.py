@@ -91,14 +91,17 @@ def list_runs(
     query = select(*order).where(*filters).limit(limit + 1)
     query = query.order_by(*(column.desc() for column in order) if descending else order)
     if cursor is not None:
-        query = query.where(cursors.after(order, cursors.decode(cursor, *kinds), descending=descending))
+        sorted_by, *key = cursors.decode(cursor, str, *kinds)
+        if sorted_by != sort:
+            raise cursors.not_ours(cursor)
+        query = query.where(cursors.after(order, tuple(key), descending=descending))
     rows = conn.execute(query).all()
     run_ids = [row.run_id for row in rows[:limit]]
     summaries = run_summaries(conn, run_ids, now_s=now_s)
     drawn = sparklines_of(conn, run_ids)
     return {
         "items": [summary | {"sparkline": drawn.get(run_id)} for run_id, summary in summaries.items()],
-        "next_cursor": cursors.encode(*rows[limit - 1]) if len(rows) > limit else None,
+        "next_cursor": cursors.encode(sort, *rows[limit - 1]) if len(rows) > limit else None,
         "num_runs": conn.scalar(select(func.count()).select_from(runs).where(*filters)) if cursor is None else None,
     }
 

@@ -1,5 +1,6 @@
 """A deleted run is gone at once, and all of it in the end, in slices that others can write between."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from gradsight_server.errors import RunNotFoundError, ServerBusyError
 from gradsight_server.store import deletion, models
+from gradsight_server.store.rule_changes import put_rules
 from gradsight_server.store.runs import list_runs
 from gradsight_server.store.ticks import ticks_after
 from tests.server.store.kit import RUN, Store
@@ -51,6 +53,15 @@ def test_a_deleted_run_is_gone_at_once_and_its_rows_little_by_little(large: Stor
         num_left.append(sum(num_rows(large, RUN).values()))
     assert max(before - after for before, after in pairwise(num_left)) <= 60, "a slice, and small tables whole"
     assert sum(num_rows(large, RUN).values()) == 0
+
+
+def test_a_runs_own_alert_rules_go_with_it(store: Store) -> None:
+    store.put(OTHER)
+    changes = [("dead_run", {"enabled": False})]
+    for run_id in (RUN, OTHER):
+        store.write(partial(put_rules, given=changes, run_id=run_id, now_s=0.0))
+    delete(store)
+    assert [row["scope_id"] for row in store.rows(models.alert_rules)] == [OTHER]
 
 
 def test_the_sweep_ends_what_was_begun_and_touches_no_other_run(large: Store) -> None:

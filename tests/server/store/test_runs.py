@@ -141,10 +141,11 @@ def test_a_list_asked_for_wrongly_names_the_parameter(store: Store, options: dic
         listed(store, **options)
 
 
-def test_a_cursor_of_another_order_is_refused(several: Store) -> None:
+@pytest.mark.parametrize("sort", ["-started_at_s", "-name", "project"])
+def test_a_cursor_of_another_order_is_refused(several: Store, sort: str) -> None:
     cursor = several.read(list_runs, now_s=0.0, sort="name", limit=1)["next_cursor"]
     with pytest.raises(InvalidRequestError, match="cursor"):
-        listed(several, cursor=cursor)
+        listed(several, cursor=cursor, sort=sort)
 
 
 def test_a_patch_changes_only_what_it_names(store: Store) -> None:
