@@ -76,7 +76,7 @@ export default {
   "fact.nonfinite.some": "of {all} norms",
   "fact.loss": "Loss",
   "fact.loss.none": "not recorded",
-  "fact.newest.none": "newest not finite",
+  "fact.newest.none": "none at the newest step",
   "fact.loss.words": "newest",
 
   "range.label": "Steps shown",

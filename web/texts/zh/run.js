@@ -76,7 +76,7 @@ export default {
   "fact.nonfinite.some": "共 {all} 个范数",
   "fact.loss": "损失",
   "fact.loss.none": "未记录",
-  "fact.newest.none": "最新值非有限",
+  "fact.newest.none": "最新一步未记录",
   "fact.loss.words": "最新",
 
   "range.label": "显示的步",
