@@ -58,6 +58,8 @@ export class ChartStack extends HTMLElement {
   /** Whether something came in meanwhile. */
   #isStale = false;
   #timer = 0;
+  /** @type {WeakSet<Figure>} */
+  #known = new WeakSet();
   #drawnAt_ms = 0;
   #mapDrawnAt_ms = 0;
   #mapCost_ms = 0;
@@ -80,7 +82,8 @@ export class ChartStack extends HTMLElement {
     const { signal } = this.#life;
     this.#rows[0].after(...this.beside, this.#more);
     this.replaceChildren(this.#message, this.#nothing, this.#stack, this.#spoken);
-    for (const what of ["figures", "facts"]) this.model?.addEventListener(what, () => this.#drawSoon(), { signal });
+    this.model?.addEventListener("figures", () => this.#drawFigures(), { signal });
+    this.model?.addEventListener("facts", () => this.#drawSoon(), { signal });
     this.model?.addEventListener("view", () => this.#drawNow(), { signal });
     onThemeChange(() => this.#drawNow(), signal);
     document.addEventListener("visibilitychange", () => this.#drawSoon(), { signal });
@@ -134,6 +137,14 @@ export class ChartStack extends HTMLElement {
   mark(steps) {
     this.#asked = steps;
     this.#overlay.mark(this.#asked, this.#axis.scale);
+  }
+
+  /** A chart that was just read is drawn at once, one that grows is held back. */
+  #drawFigures() {
+    const read = [...(this.model?.figures.values() ?? [])].filter((figure) => !this.#known.has(figure));
+    for (const figure of read) this.#known.add(figure);
+    if (read.length) this.#drawNow(false);
+    else this.#drawSoon();
   }
 
   /** What happened, for the lane above the charts. @param {import("../lib/timeline.js").Moment[]} moments */
