@@ -62,8 +62,9 @@ class Asset:
 class Assets:
     """Named files under one hashed URL, `/static/<hash>/<name>`."""
 
-    def __init__(self, scan: Callable[[], dict[str, Path]]) -> None:
+    def __init__(self, scan: Callable[[], dict[str, Path]], *, first_line: bytes = b"") -> None:
         self._scan = scan
+        self._first_line = first_line
         self._lock = threading.Lock()
         self._files: dict[str, Path] = {}
         self._signature: list[tuple[str, int, int]] = []
@@ -82,9 +83,13 @@ class Assets:
         )
 
     @classmethod
-    def of_files(cls, files: dict[str, Path]) -> "Assets":
-        """Single files, by the name they are asked for."""
-        return cls(lambda: files)
+    def of_files(cls, files: dict[str, Path], *, first_line: bytes = b"") -> "Assets":
+        """Single files, by the name they are asked for.
+
+        Args:
+            first_line: Goes before what is in each of them.
+        """
+        return cls(lambda: files, first_line=first_line)
 
     def hash(self) -> str:
         """What stands for these files in the URL. Looks at them again: editing the page needs no restart."""
@@ -92,7 +97,8 @@ class Assets:
         signature = [(name, stat.st_mtime_ns, stat.st_size) for name, path in files.items() if (stat := path.stat())]
         with self._lock:
             if signature != self._signature:
-                self._files, self._signature, self._hash, self._kept = files, signature, _digest(files), {}
+                self._files, self._signature, self._kept = files, signature, {}
+                self._hash = _digest(files, self._first_line)
             return self._hash
 
     @property
@@ -106,20 +112,20 @@ class Assets:
             return None
         with self._lock:
             if name not in self._kept and name in self._files:
-                self._kept[name] = _load(self._files[name])
+                self._kept[name] = _load(self._files[name], self._first_line)
             return self._kept.get(name)
 
 
-def _digest(files: dict[str, Path]) -> str:
-    digest = hashlib.blake2b(digest_size=8)
+def _digest(files: dict[str, Path], first_line: bytes) -> str:
+    digest = hashlib.blake2b(first_line, digest_size=8)
     for name, path in files.items():
         raw = path.read_bytes()
         digest.update(f"{name}\0{len(raw)}\0".encode() + raw)
     return digest.hexdigest()
 
 
-def _load(path: Path) -> Asset:
-    raw = path.read_bytes()
+def _load(path: Path, first_line: bytes) -> Asset:
+    raw = first_line + path.read_bytes()
     kind = media_type(path.name)
     if len(raw) < SMALLEST_WORTH_GZIP or not kind.startswith(_COMPRESSIBLE):
         return Asset(kind, raw, None)

@@ -1,4 +1,4 @@
-"""Which modules a page's script imports, so that the page can name them all at once.
+"""Which modules a page's scripts import, so that the page can name them all at once.
 
 A browser learns of a module only once it has read the one that imports it: without this, each layer of imports waits
 for the one before.
@@ -6,19 +6,19 @@ for the one before.
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"'();]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
 
 
-def imported(files: Mapping[str, Path], script: str) -> list[str]:
-    """The names of the script and of everything it imports from the start, each once, those nearest to it first.
+def imported(files: Mapping[str, Path], scripts: Iterable[str]) -> list[str]:
+    """The names of the scripts and of everything they import from the start, each once, those nearest to them first.
 
     Args:
         files: By name, as they are served.
     """
-    found = [script]
+    found = list(scripts)
     for name in found:
         source = files[name].read_text(encoding="utf-8")
         for address in _IMPORT.findall(source):

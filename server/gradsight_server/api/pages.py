@@ -12,6 +12,10 @@ router = APIRouter(include_in_schema=False)
 IMMUTABLE = "public, max-age=31536000, immutable"
 PLOTLY = "plotly.min.js"
 MAIN = "main.js"
+RUN = "run"
+COMPILE_AT_ONCE = b"//# allFunctionsCalledOnLoad\n"
+"""Chromium's compile hint. Most of plotly runs as it loads: compiled while it arrives, on another thread, it holds the
+page up by a fifth of what it does otherwise. To other browsers it is a comment."""
 
 
 class PageFiles:
@@ -20,12 +24,13 @@ class PageFiles:
     def __init__(self, docs: Assets) -> None:
         self.web = Assets.of_folder(find_web())
         # Found, not imported: importing plotly takes memory and time only to hand out one file.
-        self.plotly = Assets.of_files({PLOTLY: find_package_file("plotly", "package_data", PLOTLY)})
+        plotly = find_package_file("plotly", "package_data", PLOTLY)
+        self.plotly = Assets.of_files({PLOTLY: plotly}, first_line=COMPILE_AT_ONCE)
         self.docs = docs
-        self._preloads = ("", "")
+        self._preloads: dict[tuple[str, str], str] = {}
 
     def find(self, hashed: str, name: str) -> Asset | None:
-        for assets in (self.plotly, self.docs, self.web):
+        for assets in (self.web, self.plotly, self.docs):
             if (found := assets.get(hashed, name)) is not None:
                 return found
         return None
@@ -34,22 +39,28 @@ class PageFiles:
         """Compresses plotly.min.js before the first person waits for it."""
         self.plotly.get(self.plotly.hash(), PLOTLY)
 
-    def index(self) -> str:
-        """The page with the addresses of its files filled in."""
-        page = (find_web() / "index.html").read_text(encoding="utf-8")
-        plotly = f"/static/{self.plotly.hash()}/{PLOTLY}"
-        hashed = self.web.hash()
-        page = page.replace("  <!-- modules -->\n", self._module_links(hashed))
-        return page.replace("__STATIC__", f"/static/{hashed}").replace("__PLOTLY__", plotly)
+    def index(self, page: str) -> str:
+        """The HTML with the addresses of its files filled in, and those that this page needs named at once.
 
-    def _module_links(self, hashed: str) -> str:
-        """All modules of the page at once; made anew when a file of the page has changed."""
-        known, links = self._preloads
-        if known != hashed:
-            names = imported(self.web.files, MAIN)
-            links = "".join(f'  <link rel="modulepreload" href="__STATIC__/{name}">\n' for name in names)
-            self._preloads = (hashed, links)
-        return links
+        Args:
+            page: Which of `web/pages/`.
+        """
+        html = (find_web() / "index.html").read_text(encoding="utf-8")
+        html = html.replace("  <!-- preloads -->\n", self._links(page))
+        plotly = f"/static/{self.plotly.hash()}/{PLOTLY}"
+        return html.replace("__STATIC__", f"/static/{self.web.hash()}").replace("__PLOTLY__", plotly)
+
+    def _links(self, page: str) -> str:
+        """Made anew when a file of the page has changed."""
+        key = (self.web.hash(), page)
+        if key not in self._preloads:
+            self._preloads = {known: links for known, links in self._preloads.items() if known[0] == key[0]}
+            names = imported(self.web.files, (MAIN, f"pages/{page}.js"))
+            links = [f'<link rel="modulepreload" href="__STATIC__/{name}">' for name in names]
+            if page == RUN:
+                links.append('<link rel="preload" as="script" href="__PLOTLY__" fetchpriority="low" data-plotly>')
+            self._preloads[key] = "".join(f"  {link}\n" for link in links)
+        return self._preloads[key]
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
@@ -59,7 +70,8 @@ class PageFiles:
 @router.api_route("/settings", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
     files: PageFiles = request.app.state.page_files
-    return HTMLResponse(files.index())
+    name = request.scope["path"].split("/")[1]
+    return HTMLResponse(files.index({"": "runs", "runs": RUN}.get(name, name)))
 
 
 @router.api_route("/static/{hashed}/{name:path}", methods=["GET", "HEAD"])

@@ -72,14 +72,39 @@ def test_the_page_names_hashed_files_that_are_there(server: Running) -> None:
         assert answer.headers["content-type"].split(";")[0] in ("text/javascript", "text/css", "image/svg+xml")
 
 
-def test_the_page_names_every_module_at_once(server: Running) -> None:
-    page = server.client.get("/").text
-    named = re.findall(r'<link rel="modulepreload" href="(/static/[^"]+)">', page)
+def preloads(server: Running, path: str) -> tuple[list[str], list[str]]:
+    """Modules and scripts that the page names before anything asks for them."""
+    links = re.findall(r'<link rel="(modulepreload|preload)"[^>]* href="(/static/[^"]+)"', server.client.get(path).text)
+    return [url for kind, url in links if kind == "modulepreload"], [url for kind, url in links if kind == "preload"]
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/", "run-list.js"),
+        (f"/runs/{RUN}", "run-page.js"),
+        ("/compare", "compare-page.js"),
+        ("/alerts", "alerts-page.js"),
+        ("/settings", "settings-page.js"),
+    ],
+)
+def test_each_page_names_its_own_modules_at_once(server: Running, path: str, part: str) -> None:
+    named, _ = preloads(server, path)
     assert len(named) == len(set(named))
-    assert {posixpath.basename(name) for name in named} >= {"main.js", "run-page.js", "charts.js", "en.js"}
+    names = {posixpath.basename(name) for name in named}
+    assert names >= {"main.js", "top-bar.js", "en.js", part}
+    pages = {"run-list.js", "run-page.js", "compare-page.js", "alerts-page.js", "settings-page.js"}
+    assert names & pages == {part}
     for name in named:
         for address in re.findall(r"""^import\b[^"']*["'](\.[^"']+)["']""", server.client.get(name).text, re.MULTILINE):
             assert posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) in named
+
+
+def test_only_the_page_of_a_run_names_plotly_before_it_is_asked_for(server: Running) -> None:
+    _, of_run = preloads(server, f"/runs/{RUN}")
+    _, of_list = preloads(server, "/")
+    assert [posixpath.basename(url) for url in of_run] == ["plotly.min.js"]
+    assert of_list == []
 
 
 @pytest.mark.parametrize("path", ["/", f"/runs/{RUN}", "/api/v1/runs", "/login"])
@@ -93,8 +118,8 @@ def test_head_is_answered_where_checks_use_it(server: Running, path: str) -> Non
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-def test_plotly_is_the_packages_own_file_compressed(server: Running) -> None:
-    (address,) = (address for address in addresses(server) if address.endswith("/plotly.min.js"))
+def test_plotly_is_the_packages_own_file_compressed_behind_a_hint_to_compile_it(server: Running) -> None:
+    (address,) = {address for address in addresses(server) if address.endswith("/plotly.min.js")}
     original = find_package_file("plotly", "package_data", "plotly.min.js").read_bytes()
     with server.client.stream("GET", address, headers={"Accept-Encoding": "gzip"}) as answer:
         assert answer.headers["content-encoding"] == "gzip"
@@ -104,7 +129,7 @@ def test_plotly_is_the_packages_own_file_compressed(server: Running) -> None:
     plain = server.client.get(address, headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert hashlib.sha256(gzip.decompress(sent)).digest() == hashlib.sha256(plain.content).digest()
-    assert plain.content == original
+    assert plain.content == b"//# allFunctionsCalledOnLoad\n" + original
 
 
 @pytest.mark.parametrize(
