@@ -117,3 +117,36 @@ def test_a_run_that_is_gone_and_a_range_of_nonsense_leave_the_others(
     expect(page.locator("compare-page .notice")).to_contain_text("32 hex digits")
     wait_until(lambda: axis(page)[:1] == ["0"])
     complaints.clear()
+
+
+def test_steps_skipped_and_norms_not_finite_are_marked_in_a_row_of_their_run(page: Page, served: Served) -> None:
+    first, second = two_runs(served)
+    second.send([20, 21], grad_norm_before_clip=["NaN", 0.5], skipped=[True, False], loss_scale=None)
+    page.goto(compared(served, [first, second]))
+    norm = page.locator("compare-chart[data-chart=norm]")
+    expect(norm.locator(".legend-item")).to_have_text(["NaN or Inf", "skipped"])
+    expect(norm.locator(".mark-run")).to_have_text(["2"])
+    expect(norm.get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile(r"second: points with NaN or Inf 1, with skipped steps 1$")
+    )
+    for kind in ("nonfinite", "skipped"):
+        assert str(norm.locator(f".mark-{kind}").get_attribute("d")).count("M") == 1
+    expect(page.locator("compare-chart[data-chart=loss] .legend-item")).to_have_count(0)
+
+
+def test_the_loss_is_drawn_on_a_log_axis_when_asked_and_the_link_says_so(page: Page, served: Served) -> None:
+    first, second = two_runs(served)
+    first.send([40], loss=[400.0])
+
+    def loss_ticks() -> list[str]:
+        ticks = page.locator("compare-chart[data-chart=loss] text[text-anchor=end]")
+        return ticks.all_text_contents()
+
+    page.goto(compared(served, [first, second]))
+    wait_until(lambda: "0" in loss_ticks())
+    page.get_by_label("Upright axes").select_option("log")
+    wait_until(lambda: "0" not in loss_ticks() and {"10", "100"} <= set(loss_ticks()))
+    assert "y=log" in page.url
+    page.reload()
+    wait_until(lambda: {"10", "100"} <= set(loss_ticks()))
+    assert "0" not in loss_ticks()

@@ -131,7 +131,7 @@ export class ChartRow extends HTMLElement {
       this.#pick.layers = figure.heat.layers;
       return;
     }
-    const scale = (this.scale = scaleOf(figure, steps, this.#height, isLog(figure, drawing)));
+    const scale = (this.scale = scaleOf(figure, steps, this.#height, isLog(figure, drawing.scale)));
     const right = figure.name === "loss" && margin.right > 30 ? rightScaleOf(figure, steps, this.#height) : null;
     drawLines(Plotly, this.#plot, figure, frame, scale, right ?? (figure.name === "loss" ? hiddenRight(figure, steps, this.#height) : null), drawing.smoothing);
     this.#showThreshold(figure, steps, scale, frame.width - margin.left - margin.right);

@@ -3,8 +3,9 @@
 import { getRuns } from "../lib/api.js";
 import { linearValues } from "../lib/axes.js";
 import { CompareModel } from "../lib/compare-model.js";
-import { CHARTS, COMPARED, curvesOf, spanOf } from "../lib/comparing.js";
+import { CHARTS, COMPARED, curvesOf, marksOf, spanOf } from "../lib/comparing.js";
 import { h, setText } from "../lib/dom.js";
+import { drawingFromAddress, isLog, SCALE_CHOICES, SCALES } from "../lib/drawing.js";
 import { counted, duration, stepLabel } from "../lib/format.js";
 import { addressValues, rememberInAddress } from "../lib/router.js";
 import { t } from "../lib/texts.js";
@@ -28,6 +29,7 @@ export class ComparePage extends HTMLElement {
   #stack = h("div", { class: "compare-stack card", tabindex: 0, role: "group", "aria-label": t("compare.keys") }, ...this.#charts, this.#selection);
   #settings = h("compare-settings", { class: "card" });
   #align = h("div", { class: "segments", role: "group", "aria-label": t("compare.align") }, ...["step", "time"].map((align) => h("button", { type: "button", "data-align": align }, t(/** @type {"compare.align.step"} */ (`compare.align.${align}`)))));
+  #scale = h("select", { "aria-label": t("drawing.scale") }, ...SCALE_CHOICES.map((name) => h("option", { value: name }, t(`drawing.scale.${name}`))));
   #stream = h("select", { "aria-label": t("run.stream") });
   #all = h("button", { type: "button", class: "button" }, t("range.reset"));
   #count = h("span", { class: "muted" });
@@ -52,8 +54,9 @@ export class ComparePage extends HTMLElement {
     this.#ids = [...new Set((address.get("runs") ?? "").split(",").map((id) => id.trim()).filter(Boolean))].slice(0, COMPARED[1]);
     this.#by = address.get("align") === "time" ? "time" : "step";
     this.#range = rangeOf(address.get("range"));
+    this.#scale.value = drawingFromAddress(address).scale ?? "auto";
     this.replaceChildren(
-      h("header", { class: "page-head" }, h("h1", {}, t("compare.title")), this.#count, h("div", { class: "page-tools" }, this.#all, this.#stream, this.#align)),
+      h("header", { class: "page-head" }, h("h1", {}, t("compare.title")), this.#count, h("div", { class: "page-tools" }, this.#all, this.#scale, this.#stream, this.#align)),
       this.#runs, this.#notice, this.#stack, this.#settings,
     );
     this.#listen(signal);
@@ -78,6 +81,10 @@ export class ComparePage extends HTMLElement {
       if (align) this.#alignBy(align === "time" ? "time" : "step");
     }, { signal });
     this.#stream.addEventListener("change", () => this.#start(this.#stream.value), { signal });
+    this.#scale.addEventListener("change", () => {
+      rememberInAddress({ y: this.#chosenScale });
+      this.#draw();
+    }, { signal });
     this.#all.addEventListener("click", () => this.#look(null), { signal });
     new ResizeObserver(() => this.#draw()).observe(this.#stack);
     onThemeChange(() => this.#draw(), signal);
@@ -144,11 +151,21 @@ export class ComparePage extends HTMLElement {
     this.#notice.replaceChildren(...lines);
   }
 
+  /** Null draws each chart on its natural one. */
+  get #chosenScale() {
+    return SCALES.find((name) => name === this.#scale.value) ?? null;
+  }
+
   #draw() {
     const { runs, series } = this.#model;
     if (!this.isConnected || !series.length) return;
     const names = runs.map(({ name }) => name);
-    const charts = CHARTS.map((chart) => ({ ...chart, curves: curvesOf(series, chart.column, chart.limit, this.#by) }));
+    const charts = CHARTS.map((chart) => ({
+      ...chart,
+      log: isLog(chart, this.#chosenScale),
+      curves: curvesOf(series, chart.column, chart.limit, this.#by),
+      marks: chart.name === "norm" ? marksOf(series, this.#by) : [],
+    }));
     const drawn = charts.filter(({ curves, name }) => curves.length || name === "norm");
     const last = drawn.at(-1);
     this.#span = this.#range ?? spanOf(charts.flatMap(({ curves }) => curves)) ?? [0, 1];

@@ -1,13 +1,11 @@
 /** <drawing-picker>: log or linear, how smooth. Event `draw`: the new drawing. */
 
 import { h } from "../lib/dom.js";
-import { SMOOTHINGS } from "../lib/drawing.js";
+import { SCALE_CHOICES, SMOOTHINGS } from "../lib/drawing.js";
 import { t } from "../lib/texts.js";
 
-const SCALES = /** @type {const} */ (["auto", "log", "linear"]);
-
 export class DrawingPicker extends HTMLElement {
-  #scale = h("select", { "aria-label": t("drawing.scale") }, ...SCALES.map((name) => h("option", { value: name }, t(`drawing.scale.${name}`))));
+  #scale = h("select", { "aria-label": t("drawing.scale") }, ...SCALE_CHOICES.map((name) => h("option", { value: name }, t(`drawing.scale.${name}`))));
   #smoothing = h("select", { "aria-label": t("drawing.smoothing"), title: t("drawing.smoothing.why") }, ...SMOOTHINGS.map((points) => h("option", { value: points }, points ? t("drawing.smoothing.points", { points }) : t("drawing.smoothing.none"))));
 
   connectedCallback() {

@@ -3,17 +3,9 @@
 import { glyph, h } from "../lib/dom.js";
 import { explained } from "../lib/explained.js";
 import { integer } from "../lib/format.js";
+import { CHART_GLYPHS } from "../lib/marks.js";
 import { areDense } from "../lib/scales.js";
 import { t } from "../lib/texts.js";
-
-/** Glyphs as the charts draw them. @type {Record<string, string>} */
-const GLYPHS = {
-  clippedDense: "M2 2.5v7M4.700 2.5v7M7.300 2.5v7M10 2.5v7",
-  clipped: "M6 3a3 3 0 1 0 0 6a3 3 0 1 0 0-6z",
-  spike: "M6 1.5L10.5 6 6 10.5 1.5 6z",
-  skipped: "M1.5 2.5h9l-4.500 8z",
-  nonfinite: "M2 3.4L3.400 2 6 4.600 8.600 2 10 3.400 7.400 6 10 8.600 8.600 10 6 7.400 3.400 10 2 8.600 4.600 6z",
-};
 
 export class MarkLegend extends HTMLElement {
   #shown = "";
@@ -62,7 +54,7 @@ function item(swatch, words, why = null) {
 function markItem(role, dense) {
   const asLines = dense && role === "clipped";
   const mark = h("span", { class: `mark ${role}` });
-  mark.append(glyph(GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines && role !== "spike" }));
+  mark.append(glyph(CHART_GLYPHS[asLines ? "clippedDense" : role], { size: 11, filled: !asLines && role !== "spike" }));
   return h("span", { class: "legend-item", role: "listitem" }, mark, explained(t(`norm.${role}`), t(`why.norm.${role}`)));
 }
 

@@ -16,6 +16,8 @@ export const COMPARED = [2, 8];
  * @property {boolean} isExact each point is a step
  */
 
+/** @typedef {{run: number, nonfinite: number[], skipped: number[]}} Marks x of the points with such steps */
+
 /** The charts, and the column each draws. */
 export const CHARTS = /** @type {const} */ ([
   { name: "norm", column: "grad_norm_before_clip", limit: "max_norm", log: true },
@@ -73,6 +75,21 @@ export function curvesOf(series, column, limit, align) {
     const x = align === "step" ? one.step : secondsSince(one.wall_time_s);
     const limits = limit ? numbers(one.columns[limit]?.mean ?? []) : [];
     return [{ run, x, y, low: numbers(found.min), high: numbers(found.max), limit: limits, isExact: one.bucket_steps === 1 }];
+  });
+}
+
+/**
+ * Where a run's norms were not finite and where it skipped steps; a run without either is left out.
+ * @param {RunSeries[]} series in the order of the runs
+ * @param {Align} align
+ * @returns {Marks[]}
+ */
+export function marksOf(series, align) {
+  return series.flatMap(({ step, wall_time_s, columns, num_skipped }, run) => {
+    const x = align === "step" ? step : secondsSince(wall_time_s);
+    const odd = columns.grad_norm_before_clip?.num_nonfinite ?? [];
+    const marks = { run, nonfinite: x.filter((_, i) => odd[i] > 0), skipped: x.filter((_, i) => num_skipped[i] > 0) };
+    return marks.nonfinite.length || marks.skipped.length ? [marks] : [];
   });
 }
 

@@ -5,6 +5,10 @@ import { layerOf } from "./figures.js";
 /** @type {Drawing} */
 export const NATURAL = { scale: null, smoothing: 0 };
 
+export const SCALES = /** @type {const} */ (["log", "linear"]);
+/** As a person picks them: `auto` leaves each chart its natural one. */
+export const SCALE_CHOICES = /** @type {const} */ (["auto", ...SCALES]);
+
 /** Points that a line may be smoothed over. */
 export const SMOOTHINGS = [0, 5, 20, 50];
 
@@ -13,8 +17,8 @@ export function hasFreeScale(name) {
   return name === "norm" || name === "loss" || layerOf(name) !== null;
 }
 
-/** @param {Figure} figure @param {Drawing} drawing whether it stands on a log axis */
-export function isLog(figure, { scale }) {
+/** Whether a chart stands on a log axis. @param {{name: FigureName, log: boolean}} figure @param {Drawing["scale"]} scale */
+export function isLog(figure, scale) {
   return scale === null || !hasFreeScale(figure.name) ? figure.log : scale === "log";
 }
 
@@ -52,7 +56,7 @@ export function drawingToAddress({ scale, smoothing }) {
 
 /** @param {URLSearchParams} address @returns {Drawing} */
 export function drawingFromAddress(address) {
-  const scale = address.get("y");
+  const scale = SCALES.find((name) => name === address.get("y")) ?? null;
   const smoothing = Number(address.get("smooth"));
-  return { scale: scale === "log" || scale === "linear" ? scale : null, smoothing: SMOOTHINGS.includes(smoothing) ? smoothing : 0 };
+  return { scale, smoothing: SMOOTHINGS.includes(smoothing) ? smoothing : 0 };
 }

@@ -1,4 +1,4 @@
-/** The marks of verdicts and findings: shapes differ, so that colour is never alone. What is quiet has none. */
+/** The marks of verdicts, findings and charts: shapes differ, so that colour is never alone. What is quiet has none. */
 
 import { glyph } from "./dom.js";
 
@@ -14,3 +14,12 @@ const PATHS = {
 export function toneMark(tone, size = 12) {
   return glyph(PATHS[tone], { size, filled: false });
 }
+
+/** Marks of single steps, as the charts draw them. */
+export const CHART_GLYPHS = {
+  clippedDense: "M2 2.5v7M4.700 2.5v7M7.300 2.5v7M10 2.5v7",
+  clipped: "M6 3a3 3 0 1 0 0 6a3 3 0 1 0 0-6z",
+  spike: "M6 1.5L10.5 6 6 10.5 1.5 6z",
+  skipped: "M1.5 2.5h9l-4.500 8z",
+  nonfinite: "M2 3.4L3.400 2 6 4.600 8.600 2 10 3.400 7.400 6 10 8.600 8.600 10 6 7.400 3.400 10 2 8.600 4.600 6z",
+};

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { absenceOf, curvesOf, extentOf, nearest, pathOf, settingsOf, spanOf } from "../../../web/lib/comparing.js";
+import { absenceOf, curvesOf, extentOf, marksOf, nearest, pathOf, settingsOf, spanOf } from "../../../web/lib/comparing.js";
 
 const run = (config, record = {}) => ({ config, streams_detail: { main: { record } }, total_steps: 10, world_size: null, frameworks: {}, tags: [] });
 
@@ -57,4 +57,11 @@ test("a run without a line says why", () => {
   assert.equal(absenceOf(run, series([null], [0]), "main"), "norms");
   assert.equal(absenceOf({ streams: ["generator"] }, series([], []), "main"), "stream");
   assert.equal(absenceOf(run, series([], []), "generator"), null);
+});
+
+test("marks stand where norms were not finite or steps were skipped, by step or by time", () => {
+  const series = (num_nonfinite, num_skipped) => ({ step: [0, 16, 32], wall_time_s: [50, 60, 75], columns: { grad_norm_before_clip: { num_nonfinite } }, num_skipped });
+  const runs = [series([0, 0, 0], [0, 0, 0]), series([0, 3, 0], [0, 2, 1])];
+  assert.deepEqual(marksOf(runs, "step"), [{ run: 1, nonfinite: [16], skipped: [16, 32] }]);
+  assert.deepEqual(marksOf(runs, "time"), [{ run: 1, nonfinite: [10], skipped: [10, 25] }]);
 });
