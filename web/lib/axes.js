@@ -1,6 +1,6 @@
 /** Ticks and ranges of axes, made here so that the lines in all charts and the labels under them agree; pure. */
 
-import { plain, powerOfTen, powerOfTwo } from "./format.js";
+import { plain, powerOfTen, powerOfTwo, withExponent } from "./format.js";
 
 /** @typedef {{values: number[], labels: string[]}} Ticks */
 
@@ -34,7 +34,13 @@ export function linearValues(low, high, count, integers = false) {
 /** @param {[number, number]} range @param {number} count @returns {Ticks} */
 export function linearTicks([low, high], count) {
   const { values } = linearValues(low, high, count);
-  return { values, labels: values.map(plain) };
+  return { values, labels: labelled(values) };
+}
+
+/** All with an exponent where one needs it. @param {number[]} values */
+function labelled(values) {
+  const labels = values.map(plain);
+  return labels.some((label) => label.includes("e")) ? values.map(withExponent) : labels;
 }
 
 /**
@@ -56,8 +62,8 @@ export function logTicks([low, high], count) {
       if (value >= low * 0.999 && value <= high * 1.001) values.push(value);
     }
   }
-  const wide = values.some((value) => value >= 1e6 || value < 1e-3);
-  return { values, labels: values.map((value) => (wide && isPowerOfTen(value) ? powerOfTen(Math.round(Math.log10(value))) : plain(value))) };
+  const asPowers = values.some((value) => value >= 1e6 || value < 1e-3) && values.every(isPowerOfTen);
+  return { values, labels: asPowers ? values.map((value) => powerOfTen(Math.round(Math.log10(value)))) : labelled(values) };
 }
 
 /** @param {number} value */

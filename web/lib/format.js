@@ -48,6 +48,11 @@ export function plain(value) {
   return /[e,]/.test(text) || !text.includes(".") ? text : text.replace(/\.?0+$/, "");
 }
 
+/** Always with an exponent, as labels beside others that have one: `5e-4`, `1e-3`. @param {number} value */
+export function withExponent(value) {
+  return value === 0 ? "0" : `${value < 0 ? "−" : ""}${exponential(Math.abs(value), 3)}`;
+}
+
 /** @param {number} part @param {number} all 0.953 → `95 %`; null where there is nothing to share */
 export function percent(part, all = 1) {
   if (!(all > 0) || !Number.isFinite(part)) return NOTHING;

@@ -2,7 +2,7 @@
 
 import { linearTicks, logTicks, padded, powerOfTwoTicks } from "./axes.js";
 import { extent, indexAt } from "./arrays.js";
-import { maxNorm, percent, plain } from "./format.js";
+import { maxNorm, percent } from "./format.js";
 
 /** Decades beyond the norms at which a threshold is named at the edge instead of flattening the curve. */
 const FAR_DECADES = 2.5;
@@ -86,8 +86,7 @@ export function rightScaleOf(figure, steps, height) {
   const found = extentOf(figure.traces.filter((trace) => trace.role === "lr"), steps, false);
   if (!found) return null;
   const range = /** @type {[number, number]} */ ([0, found[1] * 1.12 || 1]);
-  const { values } = linearTicks(range, Math.max(2, Math.floor(height / 50)));
-  return { range, ticks: { values, labels: values.map(plain) } };
+  return { range, ticks: linearTicks(range, Math.max(2, Math.floor(height / 50))) };
 }
 
 /** How high a value stands: 0 at the lower edge of the plot, 1 at the upper. @param {Scale} scale @param {number} value */

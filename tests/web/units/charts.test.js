@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { linearValues } from "../../../web/lib/axes.js";
+import { linearTicks, linearValues, logTicks } from "../../../web/lib/axes.js";
 import { csvOf, fileName, tableOf } from "../../../web/lib/chart-table.js";
 import { drawingFromAddress, drawingToAddress, NATURAL, smoothed } from "../../../web/lib/drawing.js";
 import { extendFigure } from "../../../web/lib/figure-growth.js";
@@ -115,4 +115,13 @@ test("long names lose what they have in common first", () => {
   assert.deepEqual(shortNames(names, 22), ["…0.mlp.experts.0…", "…99.mlp.experts.99…"]);
   assert.deepEqual(shortNames(["wte", "head.weight"], 22), ["wte", "head.weight"]);
   assert.deepEqual(shortNames(["a".repeat(30)], 9), ["aaaa…aaaa"]);
+});
+
+test("the ticks of one axis are written alike", () => {
+  assert.deepEqual(logTicks([2e-4, 5e-3], 5).labels, ["2e-4", "5e-4", "1e-3", "2e-3", "5e-3"]);
+  assert.deepEqual(logTicks([1e-5, 1e-2], 5).labels, ["10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²"]);
+  assert.deepEqual(logTicks([0.1, 100], 7).labels, ["0.1", "0.3", "1", "3", "10", "30", "100"]);
+  assert.deepEqual(linearTicks([7e-4, 1.3e-3], 3).labels, ["8e-4", "1e-3", "1.2e-3"]);
+  assert.deepEqual(linearTicks([0, 3e-4], 3).labels, ["0", "1e-4", "2e-4", "3e-4"]);
+  assert.deepEqual(linearTicks([0, 1], 2).labels, ["0", "0.5", "1"]);
 });
