@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
@@ -97,6 +98,7 @@ def create_app(settings: Settings | None = None, database: Database | None = Non
         app.include_router(room.router)
     for kind in HANDLED:
         app.add_exception_handler(kind, on_error)
+    app.add_exception_handler(HTTPStatus.NOT_FOUND, pages.on_not_found)
     # The one added last is outermost.
     app.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=5)
     app.add_middleware(Door, hosts=Hosts(settings.host, settings.allowed_hosts), token=app.state.token)

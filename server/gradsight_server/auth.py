@@ -70,7 +70,7 @@ class Door:
             self._check_site(request.method, request.headers)
             self._check_token(request)
         except UnauthorizedError as error:
-            answer = _to_login(request) if _is_person(request) else failure(error)
+            answer = _to_login(request) if is_person(request) else failure(error)
             return await answer(scope, receive, send)
         except RefusedRequestError as error:
             return await failure(error)(scope, receive, send)
@@ -113,7 +113,8 @@ class Door:
         raise UnauthorizedError(f"The token {how}: send 'Authorization: Bearer …' with this server's GRADSIGHT_TOKEN.")
 
 
-def _is_person(request: Request) -> bool:
+def is_person(request: Request) -> bool:
+    """Whether a person may be reading at this address, not only programs."""
     return request.method in READING and not request.scope["path"].startswith(MACHINE_PATHS)
 
 

@@ -4,7 +4,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
+from gradsight_server.api.answers import failure
 from gradsight_server.assets import Asset, Assets, find_package_file, find_web, media_type
+from gradsight_server.auth import is_person
 from gradsight_server.modules import imported
 
 router = APIRouter(include_in_schema=False)
@@ -27,7 +29,7 @@ class PageFiles:
         plotly = find_package_file("plotly", "package_data", PLOTLY)
         self.plotly = Assets.of_files({PLOTLY: plotly}, first_line=COMPILE_AT_ONCE)
         self.docs = docs
-        self._preloads: dict[tuple[str, str], str] = {}
+        self._preloads: dict[tuple[str, str | None], str] = {}
 
     def find(self, hashed: str, name: str) -> Asset | None:
         for assets in (self.web, self.plotly, self.docs):
@@ -39,23 +41,23 @@ class PageFiles:
         """Compresses plotly.min.js before the first person waits for it."""
         self.plotly.get(self.plotly.hash(), PLOTLY)
 
-    def index(self, page: str) -> str:
+    def index(self, page: str | None) -> str:
         """The HTML with the addresses of its files filled in, and those that this page needs named at once.
 
         Args:
-            page: Which of `web/pages/`.
+            page: Which of `web/pages/`; None for an address that leads nowhere.
         """
         html = (find_web() / "index.html").read_text(encoding="utf-8")
         html = html.replace("  <!-- preloads -->\n", self._links(page))
         plotly = f"/static/{self.plotly.hash()}/{PLOTLY}"
         return html.replace("__STATIC__", f"/static/{self.web.hash()}").replace("__PLOTLY__", plotly)
 
-    def _links(self, page: str) -> str:
+    def _links(self, page: str | None) -> str:
         """Made anew when a file of the page has changed."""
         key = (self.web.hash(), page)
         if key not in self._preloads:
             self._preloads = {known: links for known, links in self._preloads.items() if known[0] == key[0]}
-            names = imported(self.web.files, (MAIN, f"pages/{page}.js"))
+            names = imported(self.web.files, [MAIN] if page is None else [MAIN, f"pages/{page}.js"])
             links = [f'<link rel="modulepreload" href="__STATIC__/{name}">' for name in names]
             if page == RUN:
                 links.append('<link rel="preload" as="script" href="__PLOTLY__" fetchpriority="low" data-plotly>')
@@ -72,6 +74,14 @@ def index(request: Request) -> Response:
     files: PageFiles = request.app.state.page_files
     name = request.scope["path"].split("/")[1]
     return HTMLResponse(files.index({"": "runs", "runs": RUN}.get(name, name)))
+
+
+def on_not_found(request: Request, error: Exception) -> Response:
+    """To a person the page, which says that the address leads nowhere; to a program the error."""
+    if not is_person(request) or "text/html" not in request.headers.get("accept", ""):
+        return failure(error)
+    files: PageFiles = request.app.state.page_files
+    return HTMLResponse(files.index(None), status_code=404)
 
 
 @router.api_route("/static/{hashed}/{name:path}", methods=["GET", "HEAD"])

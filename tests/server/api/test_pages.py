@@ -107,6 +107,18 @@ def test_only_the_page_of_a_run_names_plotly_before_it_is_asked_for(server: Runn
     assert of_list == []
 
 
+def test_an_address_that_leads_nowhere_is_the_page_to_a_person_and_an_error_to_a_program(server: Running) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    shown = server.client.get("/nope", headers=browser)
+    assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "/main.js" in shown.text
+    asked = (("/nope", {"Accept": "*/*"}), ("/api/v1/nope", browser), (f"/api/v1/runs/{'f' * 32}", browser))
+    for path, headers in asked:
+        answer = server.client.get(path, headers=headers)
+        assert (answer.status_code, answer.json().keys()) == (404, {"error", "detail"})
+    assert server.client.post("/nope", headers=browser).json()["error"] == "NotFound"
+
+
 @pytest.mark.parametrize("path", ["/", f"/runs/{RUN}", "/api/v1/runs", "/login"])
 def test_what_may_change_is_not_kept(server: Running, path: str) -> None:
     assert server.client.get(path).headers["cache-control"] == "no-store"
