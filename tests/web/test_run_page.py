@@ -257,6 +257,16 @@ def test_a_run_without_steps_says_so(page: Page, served: Served) -> None:
     assert drawn_charts(page) == []
 
 
+def test_an_address_that_leads_nowhere_says_so_with_a_way_back(
+    page: Page, served: Served, complaints: Complaints
+) -> None:
+    page.goto(f"{served.url}/nope")
+    expect(page.locator("main")).to_contain_text("/nope")
+    complaints.clear()  # the browser notes the 404
+    page.locator("main a").click()
+    expect(page.locator("first-run")).to_be_visible()
+
+
 @pytest.mark.parametrize("run_id", ["f" * 32, "not-an-id"])
 def test_an_unknown_run_is_named_with_a_way_back(
     page: Page, served: Served, run_id: str, complaints: Complaints
@@ -291,3 +301,23 @@ def test_a_phone_does_not_scroll_sideways(page: Page, served: Served, run: SentR
     served.forget_all()
     expect(page.locator("first-run")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_on_a_phone_the_steps_stay_in_sight_while_the_charts_are(page: Page, run: SentRun) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(run.url)
+    wait_for_charts(page, ["norm"])
+    page.get_by_role("button", name="Show the other charts").click()
+    wait_for_charts(page)
+    page.locator("chart-row[data-figure=norm]").evaluate("(row) => row.scrollIntoView()")
+    axis = page.locator("step-axis")
+    wait_until(lambda: (box := axis.bounding_box()) is not None and round(box["y"] + box["height"]) == 844)
+    last = page.locator("chart-row[data-figure=layers]")
+    last.evaluate("(row) => row.scrollIntoView({ block: 'start' })")
+    ends = page.evaluate(
+        """() => ["chart-row[data-figure=layers]", "step-axis"].map((name) => {
+             const { top, bottom } = document.querySelector(name).getBoundingClientRect();
+             return { top, bottom };
+           })"""
+    )
+    assert abs(ends[0]["bottom"] - ends[1]["top"]) < 2

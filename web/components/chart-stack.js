@@ -214,7 +214,7 @@ export class ChartStack extends HTMLElement {
     let next = from;
     do this.#drawRow(this.#rows[next++], model, stepTicks);
     while (next < this.#rows.length && performance.now() - start_ms < FRAME_MS);
-    this.#stack.style.setProperty("--charts-height", `${this.#axis.offsetTop}px`);
+    this.#stack.style.setProperty("--charts-height", `${Math.max(...this.#rows.map((row) => row.offsetTop + row.offsetHeight))}px`);
     if (from === 0) {
       const [norm] = this.#rows;
       this.dispatchEvent(new CustomEvent("drawn", { detail: { Plotly: this.#plotly, scale: norm.scale, box: norm.plotBox }, bubbles: true }));
