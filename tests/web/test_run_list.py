@@ -6,7 +6,7 @@ import time
 from playwright.sync_api import Page, expect
 
 from tests.web.conftest import Complaints
-from tests.web.kit import SentRun, Served, send_too_tight, wait_until
+from tests.web.kit import WITHOUT_LAYERS, SentRun, Served, call_of, send_too_tight, wait_until
 
 
 def test_before_the_first_run_the_page_says_how_to_send_one(page: Page, served: Served) -> None:
@@ -363,3 +363,26 @@ def test_a_list_that_cannot_be_read_says_so_and_can_be_tried_again(
     page.get_by_role("button", name="Try again").click()
     expect(page.locator("run-row")).to_have_count(1)
     complaints.clear()
+
+
+def test_the_largest_step_fits_its_cell_and_the_title_says_it_whole(page: Page, served: Served) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    run = served.put(name="long", total_steps=2**53 - 1)
+    run.send([2**53 - 1], **WITHOUT_LAYERS)
+    page.goto(served.url)
+    cell = page.locator("run-row .cell.step")
+    expect(cell.locator(".value")).to_have_attribute("title", "9,007,199,254,740,991 / 9,007,199,254,740,991")
+    lefts = "(cell) => [cell.querySelector('.value'), cell].map((part) => part.getBoundingClientRect().left)"
+    value, edge = cell.evaluate(lefts)
+    assert value >= edge
+
+
+def test_a_message_about_a_name_of_256_letters_is_cut_to_a_few_lines(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    words = "project / " + 256 * "W"
+    call_of(page, "toasts.js", "sayToast", {"tone": "warning", "title": 256 * "M", "words": words})
+    toast = page.locator(".toast")
+    expect(toast.locator(".toast-words")).to_have_attribute("title", f"{256 * 'M'}\n{words}")
+    box = toast.bounding_box()
+    assert box is not None
+    assert box["height"] < 130

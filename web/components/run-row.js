@@ -1,7 +1,7 @@
 /** <run-row>: one run of the list. Properties `run`, `selected` and `alerts`; event `pick`: {id, selected, range}. */
 
 import { h, setText } from "../lib/dom.js";
-import { duration, integer, NOTHING, percent, rate } from "../lib/format.js";
+import { abbreviated, duration, integer, NOTHING, percent, rate } from "../lib/format.js";
 import { hasNorms, newestValue, nonfiniteWord } from "../lib/newest.js";
 import { runPath } from "../lib/router.js";
 import { secondsLeft } from "../lib/run-order.js";
@@ -130,11 +130,18 @@ export class RunRow extends HTMLElement {
     const { last_step, total_steps } = run;
     const made = last_step === null ? 0 : last_step + 1;
     const left_s = secondsLeft(run);
-    setText(this.#step, last_step === null ? t("run.no.steps") : total_steps ? `${integer(last_step)} / ${integer(total_steps)}` : integer(last_step));
+    const all = [last_step, total_steps].filter((step) => step !== null);
+    setText(this.#step, last_step === null ? t("run.no.steps") : all.map(shortStep).join(" / "));
+    this.#step.title = last_step === null ? "" : all.map(integer).join(" / ");
     setText(this.#left, left_s === null ? "" : t("run.left", { duration: duration(left_s) }));
     this.#bar.hidden = !total_steps;
     if (total_steps) /** @type {HTMLElement} */ (this.#bar.firstChild).style.width = `${Math.min(100, (100 * made) / total_steps)}%`;
   }
+}
+
+/** @param {number} step from a billion on, digits no longer fit */
+function shortStep(step) {
+  return step < 1e9 ? integer(step) : abbreviated(step);
 }
 
 /** The newest value; NaN and "not recorded" are two things. @param {HTMLElement} element @param {RunSummary} run @param {"grad_norm_before_clip" | "loss"} name @param {number} digits */

@@ -28,7 +28,7 @@ export class ToastStack extends HTMLElement {
     const close = h("button", { type: "button", class: "toast-close", "aria-label": t("toast.close") }, "×");
     const strong = h("strong", {}, title);
     const element = h("div", { class: "toast card", "data-tone": tone, "data-key": key },
-      toneMark(tone, 14), h("div", { class: "toast-words" }, href ? h("a", { href }, strong) : strong, words && h("p", {}, words)), close);
+      toneMark(tone, 14), h("div", { class: "toast-words", title: [title, words].filter(Boolean).join("\n") }, href ? h("a", { href }, strong) : strong, words && h("p", {}, words)), close);
     close.addEventListener("click", () => element.remove());
     if (href) element.querySelector("a")?.addEventListener("click", () => element.remove());
     this.append(element);
