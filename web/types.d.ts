@@ -50,6 +50,8 @@ interface RunSummary extends StepCounts {
   total_steps: number | null;
   world_size: number | null;
   streams: string[];
+  /** Of `main`, or the first stream, over all attempts. */
+  of_stream: { num_steps: number; num_clipped: number };
   steps_per_s: number | null;
   verdict: VerdictSummary | null;
   severity: Severity | null;
@@ -86,6 +88,9 @@ interface Sparkline {
   norm: (number | null)[];
   max_norm: (number | null)[];
   num_nonfinite: number[];
+  /** Of the steps counted of the stream, those that a later attempt has taken the place of. */
+  num_replaced?: number;
+  num_replaced_clipped?: number;
 }
 
 /** A run in a list; live changes come without the sparkline. */

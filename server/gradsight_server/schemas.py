@@ -103,6 +103,11 @@ class OpenAlerts(Shape):
     critical: int
 
 
+class StreamCounts(Shape):
+    num_steps: int
+    num_clipped: int
+
+
 class RunSummary(Counts):
     """A run in brief. Counts are over all streams; the last step and its values are of `main`, or the first stream."""
 
@@ -119,6 +124,8 @@ class RunSummary(Counts):
     total_steps: int | None
     world_size: int | None
     streams: list[str]
+    of_stream: StreamCounts
+    """Of `main`, or the first stream, over all attempts."""
     last_step: int | None
     steps_per_s: float | None
     last: LastValues
@@ -166,6 +173,9 @@ class Sparkline(Shape):
     """The largest finite norm before clipping; null where none was recorded or finite."""
     max_norm: Values
     num_nonfinite: list[int]
+    num_replaced: int = 0
+    """Of the steps counted in `of_stream`, those that a later attempt has taken the place of."""
+    num_replaced_clipped: int = 0
 
 
 class RunRow(RunSummary):

@@ -5,6 +5,7 @@ import { abbreviated, duration, integer, NOTHING, percent, rate } from "../lib/f
 import { hasNorms, newestValue, nonfiniteWord } from "../lib/newest.js";
 import { runPath } from "../lib/router.js";
 import { secondsLeft } from "../lib/run-order.js";
+import { clippedOf } from "../lib/sparkline.js";
 import { t } from "../lib/texts.js";
 import { badgeOf, VERDICTS, worstBeside } from "../lib/verdicts.js";
 
@@ -117,8 +118,9 @@ export class RunRow extends HTMLElement {
       this.#evidence[i].href = `${runPath(run.id)}?${new URLSearchParams({ why: name, ...(stream && { stream }) })}`;
       this.#evidence[i].setAttribute("aria-label", t("runs.evidence", { name: t(`verdict.${name}`), word: badge.word }));
     });
-    const clips = run.num_clipped > 0 || run.last.max_norm != null;
-    setText(this.#clipped, clips ? percent(run.num_clipped, run.num_steps) : "");
+    const { clipped, steps } = clippedOf(run);
+    const clips = clipped > 0 || run.last.max_norm != null;
+    setText(this.#clipped, clips ? percent(clipped, steps) : "");
     this.#clipped.title = clips ? t("runs.clipped.why") : "";
     const worst = verdict && worstBeside(verdict);
     this.#worst.hidden = !worst;

@@ -73,6 +73,11 @@ function round(value) {
   return Math.round(value * 10) / 10;
 }
 
+/** The share of clipped steps, of the line's stream and of each step as it was made last. @param {ListedRun} run @returns {{clipped: number, steps: number}} */
+export function clippedOf({ of_stream, sparkline }) {
+  return { clipped: of_stream.num_clipped - (sparkline?.num_replaced_clipped ?? 0), steps: of_stream.num_steps - (sparkline?.num_replaced ?? 0) };
+}
+
 /**
  * The points with a run's newest step in them: the server draws them anew some seconds later.
  * @param {Sparkline | null} points
@@ -92,13 +97,14 @@ export function extended(points, { last_step, last }) {
   if (last_step < newest + bucket) {
     const i = points.step.length - 1;
     return {
-      step: points.step,
+      ...points,
       norm: points.norm.with(i, value === null ? points.norm[i] : Math.max(value, points.norm[i] ?? value)),
       max_norm: points.max_norm.with(i, one.max_norm ?? points.max_norm[i]),
       num_nonfinite: points.num_nonfinite.with(i, points.num_nonfinite[i] || one.bad),
     };
   }
   return thinned({
+    ...points,
     step: [...points.step, one.step],
     norm: [...points.norm, one.norm],
     max_norm: [...points.max_norm, one.max_norm],
@@ -107,14 +113,16 @@ export function extended(points, { last_step, last }) {
 }
 
 /** Two points as one, the larger norm of them, where hours of live steps have made too many. @param {Sparkline} points @returns {Sparkline} */
-function thinned({ step, norm, max_norm, num_nonfinite }) {
-  if (step.length <= MOST_POINTS) return { step, norm, max_norm, num_nonfinite };
+function thinned(points) {
+  const { step, norm, max_norm, num_nonfinite } = points;
+  if (step.length <= MOST_POINTS) return points;
   const halves = step.filter((_, i) => i % 2 === 0).map((_, i) => 2 * i);
   const larger = (/** @type {(number | null)[]} */ values) => halves.map((i) => {
     const pair = values.slice(i, i + 2).filter((value) => value !== null);
     return pair.length ? Math.max(.../** @type {number[]} */ (pair)) : null;
   });
   return {
+    ...points,
     step: halves.map((i) => step[i]),
     norm: larger(norm),
     max_norm: halves.map((i) => max_norm[i]),

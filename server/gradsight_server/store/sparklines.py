@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Row, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gradsight_server.store.database import Database
 from gradsight_server.store.models import runs, sparklines, streams
 from gradsight_server.store.series import series
+from gradsight_server.store.summaries import shown_stream
 
 POINTS = 64
 DIGITS = 4
@@ -47,11 +48,12 @@ def due(conn: Connection, *, now_s: float) -> list[str]:
     return list(conn.scalars(query.limit(MAX_AT_ONCE)))
 
 
-def draw(conn: Connection, run_id: str) -> dict[str, list[Any]]:
-    """The norm before clipping (the largest finite one of each point), its threshold, and where it was not finite."""
-    names = conn.scalars(select(streams.c.stream).where(streams.c.run_id == run_id).order_by(streams.c.stream_key))
-    known = names.all() or ["main"]
-    stream = "main" if "main" in known else known[0]
+def draw(conn: Connection, run_id: str) -> dict[str, Any]:
+    """The norm before clipping (the largest finite one of each point), its threshold, and where it was not finite; of
+    the steps counted, those that a later attempt has taken the place of."""
+    query = select(*streams.c).where(streams.c.run_id == run_id).order_by(streams.c.stream_key)
+    of_stream = shown_stream(conn.execute(query).all())
+    stream = "main" if of_stream is None else of_stream.stream
     found = series(conn, run_id, stream=stream, columns=("grad_norm_before_clip", "max_norm"), points=POINTS)
     norm, threshold = found.columns["grad_norm_before_clip"], found.columns["max_norm"]
     return {
@@ -59,14 +61,20 @@ def draw(conn: Connection, run_id: str) -> dict[str, list[Any]]:
         "norm": _short(norm.max),
         "max_norm": _short(threshold.mean),
         "num_nonfinite": norm.num_nonfinite.tolist(),
+        "num_replaced": _left_out(of_stream, "num_steps", found.num_steps),
+        "num_replaced_clipped": _left_out(of_stream, "num_clipped", found.num_clipped),
     }
+
+
+def _left_out(of_stream: Row[Any] | None, name: str, shown: NDArray[np.int64]) -> int:
+    return max(0, getattr(of_stream, name, 0) - int(shown.sum()))
 
 
 def _short(values: NDArray[np.float64]) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _keep(conn: Connection, drawn: dict[str, dict[str, list[Any]]], now_s: float) -> None:
+def _keep(conn: Connection, drawn: dict[str, dict[str, Any]], now_s: float) -> None:
     insert = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
     still_there = [run_id for run_id in sorted(drawn) if _lock(conn, run_id)]
     rows = [{"run_id": run_id, "points": drawn[run_id], "updated_at_s": now_s} for run_id in still_there]

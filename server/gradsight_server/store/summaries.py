@@ -69,6 +69,11 @@ def _open_alerts(conn: Connection, run_ids: Sequence[str]) -> dict[str, dict[str
     return found
 
 
+def shown_stream(rows: Sequence[Row[Any]]) -> Row[Any] | None:
+    """Of a run's streams the one that lists tell of: `main`, or the first."""
+    return next((row for row in rows if row.stream == "main"), rows[0] if rows else None)
+
+
 def counts(rows: Sequence[Row[Any]]) -> dict[str, int]:
     """The counters of these streams together."""
     names = ("num_steps", "num_skipped", "num_clipped", "num_nonfinite")
@@ -90,7 +95,7 @@ def shown_verdict(verdict: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _summary(run: Row[Any], rows: Sequence[Row[Any]], now_s: float) -> dict[str, Any]:
-    shown = next((row for row in rows if row.stream == "main"), rows[0] if rows else None)
+    shown = shown_stream(rows)
     last = shown.last if shown is not None else {}
     steps_per_s = last.get("steps_per_s")
     return {
@@ -114,6 +119,7 @@ def _summary(run: Row[Any], rows: Sequence[Row[Any]], now_s: float) -> dict[str,
         "streams": [row.stream for row in rows],
         "last_step": shown.last_step if shown is not None else None,
         **counts(rows),
+        "of_stream": {name: getattr(shown, name, 0) for name in ("num_steps", "num_clipped")},
         "steps_per_s": steps_per_s,
         "last": last_values(last),
         "verdict": shown_verdict(run.verdict),

@@ -33,7 +33,25 @@ def test_a_short_run_is_drawn_step_by_step(store: Store) -> None:
         "norm": [1.235, None, None],
         "max_norm": [1.0, 1.0, None],
         "num_nonfinite": [0, 1, 0],
+        "num_replaced": 0,
+        "num_replaced_clipped": 0,
     }
+
+
+def test_counts_in_lists_are_of_the_main_stream_and_leave_out_what_was_done_again(store: Store) -> None:
+    def send(first: int, norm: float, attempt_id: str, stream: str = "main") -> None:
+        norms, thresholds = [norm] * 6, [1.0] * 6
+        steps = list(range(first, first + 6))
+        store.send(steps, stream=stream, attempt_id=attempt_id, grad_norm_before_clip=norms, max_norm=thresholds)
+
+    send(0, 2.0, "a")
+    send(0, 2.0, "a", stream="main/head")
+    store.now_s += 1
+    send(4, 0.5, "b")
+    refresh(store)
+    (row,) = store.read(list_runs, now_s=store.now_s)["items"]
+    assert row["of_stream"] == {"num_steps": 12, "num_clipped": 6}
+    assert (row["sparkline"]["num_replaced"], row["sparkline"]["num_replaced_clipped"]) == (2, 2)
 
 
 def test_a_long_run_fits_and_keeps_its_spikes(store: Store) -> None:

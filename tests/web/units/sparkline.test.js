@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { extended, pathsOf } from "../../../web/lib/sparkline.js";
+import { clippedOf, extended, pathsOf } from "../../../web/lib/sparkline.js";
 
 const points = (norm, max_norm = norm.map(() => null), num_nonfinite = norm.map(() => 0)) => ({ step: norm.map((_, i) => 16 * i), norm, max_norm, num_nonfinite });
 const at = (last_step, value, nonfinite = {}) => ({ last_step, last: { grad_norm_before_clip: value, max_norm: 1, nonfinite } });
@@ -42,4 +42,10 @@ test("hours of live steps do not grow without end, and keep their spikes", () =>
   assert.ok(line.step.length <= 160);
   assert.equal(Math.max(...line.norm), 50);
   assert.equal(line.step[0], 0);
+});
+
+test("the clipped share leaves out what a later attempt did again, also once live steps have come in", () => {
+  const sparkline = extended({ ...points([1, 2]), num_replaced: 10, num_replaced_clipped: 4 }, at(32, 3));
+  assert.deepEqual(clippedOf({ of_stream: { num_steps: 40, num_clipped: 9 }, sparkline }), { clipped: 5, steps: 30 });
+  assert.deepEqual(clippedOf({ of_stream: { num_steps: 40, num_clipped: 9 } }), { clipped: 9, steps: 40 });
 });

@@ -19,7 +19,7 @@ export default {
   "runs.tag.any": "All tags",
   "runs.pick": "Select {name}",
   "runs.pick.all": "Select all runs shown",
-  "runs.clipped.why": "Share of all steps that were clipped",
+  "runs.clipped.why": "Share of the steps of the main stream that were clipped; what a later attempt did again counts once",
   "runs.nonfinite.why": "The newest value was recorded, and is not finite",
   "runs.absent.why": "The newest step came without this value",
   "runs.table": "Training runs",

@@ -19,7 +19,7 @@ export default {
   "runs.tag.any": "全部标签",
   "runs.pick": "选择 {name}",
   "runs.pick.all": "选择显示的全部运行",
-  "runs.clipped.why": "全部步中被裁剪的占比",
+  "runs.clipped.why": "主流的步中被裁剪的占比；后来的尝试重做的步只计一次",
   "runs.nonfinite.why": "最新值已记录，但不是有限值",
   "runs.absent.why": "最新一步没有带来这个值",
   "runs.table": "训练运行",
