@@ -96,6 +96,25 @@ def test_what_a_newer_attempt_replaced_stays_as_a_ghost(page: Page, resumed: Sen
     expect(page.get_by_role("list", name="What the marks mean")).not_to_contain_text("older attempt")
 
 
+def test_counts_of_an_older_attempt_are_read_once(page: Page, resumed: SentRun) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    def num_asked(what: str) -> int:
+        return sum(f"{resumed.path}/{what}" in url for url in asked)
+
+    page.goto(resumed.url)
+    expect(page.locator("run-facts")).to_contain_text("of 30 steps")
+    assert (num_asked("series"), num_asked("steps/")) == (1, 0)
+    page.locator("#choose-attempt").select_option(value="1")
+    expect(page.locator("run-facts")).to_contain_text("of 40 steps")
+    assert (num_asked("series"), num_asked("steps/")) == (2, 1)
+    with page.expect_response(lambda answer: f"{resumed.path}/diagnosis" in answer.url):
+        resumed.send([30], attempt_id="b", attempt_started_at_s=2.0)
+    expect(page.locator("run-facts")).to_contain_text("of 40 steps")
+    assert (num_asked("series"), num_asked("steps/")) == (2, 1)
+
+
 def test_metrics_and_update_ratios_are_charts_where_they_were_recorded(
     page: Page, resumed: SentRun, run: SentRun
 ) -> None:

@@ -136,8 +136,8 @@ export class RunPage extends HTMLElement {
   #showFacts({ detail, facts, attempt, record, figures }, { counts, isCurrent }) {
     if (!detail || !facts) return;
     const known = isCurrent ? counts : null;
-    if (attempt !== null) this.#facts.show(known, detail, record, figures);
-    else this.#facts.show(known ? { ...known, last: facts.last } : facts, detail, record, figures);
+    const shown = known && { ...known, last: known.last ?? facts.last };
+    this.#facts.show(attempt === null ? (shown ?? facts) : shown, detail, record, figures);
   }
 
   /** What happened, in the list, over the charts and at a step. @param {RunModel} model @param {VerdictModel} verdicts */

@@ -12,7 +12,7 @@ const TROUBLE_MS = 5_000;
 export class VerdictModel extends EventTarget {
   /** @type {Diagnosis | null} */
   diagnosis = null;
-  /** Where there are several attempts, those of the diagnosis. @type {StepCounts | null} */
+  /** Where there are several attempts, those of the diagnosis. @type {import("./attempt-counts.js").AttemptCounts | null} */
   counts = null;
   /** @type {string | null} why there is none */
   problem = null;
@@ -112,7 +112,10 @@ export class VerdictModel extends EventTarget {
   /** @param {Diagnosis} diagnosis @param {AbortSignal} signal */
   async #readCounts(diagnosis, signal) {
     const { runId, stream, attempt, detail } = this.#run;
-    if (attempt === null && (detail?.attempts.length ?? 0) < 2) return;
+    const numAttempts = detail?.attempts.length ?? 0;
+    if (attempt === null && numAttempts < 2) return;
+    // What an older attempt holds stays as it is.
+    if (this.counts && attempt !== null && attempt < numAttempts) return;
     try {
       const counts = await readCounts(runId, { stream, attempt }, diagnosis, signal);
       if (signal.aborted) return;
