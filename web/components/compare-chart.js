@@ -25,13 +25,13 @@ import { t } from "../lib/texts.js";
 const EDGES = { left: 60, right: 26 };
 const TOP = 8;
 /** Of the marks of one run. */
-const ROW = 13;
+const ROW = 19;
 const KINDS = /** @type {const} */ (["nonfinite", "skipped"]);
 const AXIS = 22;
 /** For half a label at the lower edge. */
 const BOTTOM = 7;
-/** Around the point they begin at. */
-const SHAPES = { nonfinite: "m-3.5-3.5l7 7m0-7l-7 7", skipped: "m-4-3h8l-4 7z" };
+/** Around the middle of the row, one kind over the other: overflows are both. */
+const SHAPES = { nonfinite: "m-3-8l6 6m0-6l-6 6", skipped: "m-3.5 1.5h7l-3.5 6z" };
 const SPACE = "http://www.w3.org/2000/svg";
 
 export class CompareChart extends HTMLElement {
@@ -60,7 +60,8 @@ export class CompareChart extends HTMLElement {
     const kinds = extent ? KINDS.filter((kind) => shown.marks.some((marks) => marks[kind].length)) : [];
     this.#legend.replaceChildren(...kinds.map((kind) => h("span", { class: "legend-item" }, glyph(CHART_GLYPHS[kind], { size: 10 }), t(`norm.${kind}`))));
     if (extent === null) setText(this.#empty, t("compare.empty"));
-    else this.#draw(shown, extent);
+    this.#plot.style.setProperty("--marks", `${shown.marks.length * ROW}px`);
+    if (extent) this.#draw(shown, extent);
   }
 
   /** Where the cross-hair stands; null hides it. @param {number | null} x */
