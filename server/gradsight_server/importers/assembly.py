@@ -7,8 +7,18 @@ from typing import Protocol
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.cleaning import Cleaning
-from gradsight_server.importers.items import OF_GRADIENTS, Happened, Item, Meaning, Point, Restart, Setting, Unread
-from gradsight_server.importers.placing import Placing, Row
+from gradsight_server.importers.items import (
+    OF_GRADIENTS,
+    Happened,
+    Item,
+    Meaning,
+    Point,
+    Points,
+    Restart,
+    Setting,
+    Unread,
+)
+from gradsight_server.importers.placing import Placing, Row, Rows
 from gradsight_server.importers.ranks import Ranks
 from gradsight_server.importers.settings import RunSettings
 
@@ -27,6 +37,9 @@ class Sink(Protocol):
     """Where the rows of a log go, in the order of the log."""
 
     def row(self, row: Row) -> None: ...
+
+    def rows(self, rows: Rows) -> None:
+        """Rows of rank 0."""
 
     def happened(self, run: int, attempt: int, event: Happened) -> None: ...
 
@@ -72,7 +85,7 @@ class Assembly:
         self.told = Told(settings=[RunSettings(max_norm)])
         self.cleaning = Cleaning(max_norm)
         self.ranks = Ranks()
-        self.placing = Placing(self._take_row, self._threshold_of)
+        self.placing = Placing(self._take_row, self._take_rows, self._threshold_of)
 
     def take(self, item: Item) -> None:
         """
@@ -84,6 +97,13 @@ class Assembly:
                 self.placing.point(item)
                 if self.placing.run >= len(self.first_points):
                     self._note_first(item)
+            case Points():
+                if self._held is not None:
+                    self.take_all(item[:NUM_HELD].each())
+                    if len(item) > NUM_HELD:
+                        self.take(item[NUM_HELD:])
+                elif not self.placing.points(item):
+                    self.take_all(item.each())
             case Setting():
                 self._set(item)
             case Meaning():
@@ -189,6 +209,13 @@ class Assembly:
         elif len(self._held) >= MAX_HELD:
             raise self._refusal()
 
+    def _take_rows(self, rows: Rows) -> None:
+        if rows.rank == 0 and self.ranks.is_alone(rows.stream) and self.cleaning.is_clean(rows):
+            self._give(rows)
+            return
+        for row in rows.each():
+            self._take_row(row)
+
     def _release(self) -> None:
         if self._held is None:
             return
@@ -206,15 +233,19 @@ class Assembly:
         for kept in self.ranks.sorted_out(row):
             self._give(kept)
 
-    def _give(self, row: Row) -> None:
+    def _give(self, row: Row | Rows) -> None:
+        num = len(row) if isinstance(row, Rows) else 1
         if row.stream not in self._streams and len(self._streams) < MAX_STREAMS:
             self._streams.add(row.stream)
         if row.run >= MAX_RUNS or row.stream not in self._streams:
-            self.told.num_left_out += 1
-            return
-        if row.point.values:
-            self.told.num_rows += 1
-        self._sink.row(row)
+            self.told.num_left_out += num
+        elif isinstance(row, Rows):
+            self.told.num_rows += num
+            self._sink.rows(row)
+        else:
+            if row.point.values:
+                self.told.num_rows += 1
+            self._sink.row(row)
 
     def _tell(self, event: Happened) -> None:
         run = self.placing.run

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gradsight_server.importers.items import Meaning
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 
 NORM, SCALE, COEF, MAX_NORM = "grad_norm_before_clip", "loss_scale", "clip_coef", "max_norm"
 NOT_FINITE = -1.0
@@ -92,6 +94,28 @@ class Cleaning:
             self._threshold(stream, row)
         else:
             values[MAX_NORM] = row.threshold
+
+    def is_clean(self, rows: Rows) -> bool:
+        """Whether nothing has to be put right in these, which then have their threshold; else nothing was done."""
+        stream = self._streams.get((rows.run, rows.stream))
+        values = rows.points.values
+        norms, scales = values.get(NORM), values.get(SCALE)
+        if stream is None or (scales is not None and not (scales > 0).all()):
+            return False
+        if norms is not None:
+            before = math.nan if stream.last_norm is None else stream.last_norm
+            is_stale = (np.diff(norms, prepend=before) == 0) & (values.get("skipped", 0.0) == 1.0)
+            if not stream.is_plain or not (norms > 0).all() or is_stale.any():
+                return False
+        given = stream.max_norm_given if rows.threshold is None else rows.threshold
+        threshold = given if self.max_norm is None else self.max_norm
+        if threshold is None and MAX_NORM not in values and (COEF in values or stream.coef_only_when_clipped):
+            return False
+        if threshold is not None and (MAX_NORM not in values or self.max_norm is not None):
+            values[MAX_NORM] = np.full(len(rows), threshold)
+        if norms is not None and len(norms):
+            stream.last_norm, stream.last_step = float(norms[-1]), int(rows.step[-1])
+        return True
 
     def _norm(self, stream: _Stream, row: Row, norm: float) -> None:
         values = row.point.values

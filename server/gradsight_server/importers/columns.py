@@ -13,7 +13,7 @@ import numpy as np
 from gradsight import wire
 from gradsight_server.diagnosis import Column, Context, LayerNorms, MetricSeries, StreamSteps
 from gradsight_server.diagnosis.inputs import Floats
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 from gradsight_server.importers.settings import RunSettings
 
 MAX_METRICS = 64
@@ -35,6 +35,11 @@ class _Numbers:
         self.values.extend([NAN] * num_rows)
         self.recorded.extend(bytes(num_rows))
 
+    def extend(self, place: int, values: Floats) -> None:
+        self.pad(place - len(self.values))
+        self.values.frombytes(values.tobytes())
+        self.recorded.extend(b"\1" * len(values))
+
     def column(self, is_kept: Mask) -> Column:
         self.pad(len(is_kept) - len(self.values))
         return Column(np.array(self.values)[is_kept], np.frombuffer(bytes(self.recorded), dtype=np.bool_)[is_kept])
@@ -52,6 +57,11 @@ class _Series:
         self.attempts.append(row.attempt)
         self.steps.append(row.step)
         self.values.append(value)
+
+    def extend(self, rows: Rows, values: Floats) -> None:
+        self.attempts.extend([rows.attempt] * len(rows))
+        self.steps.frombytes(rows.step.tobytes())
+        self.values.frombytes(values.tobytes())
 
 
 class StreamColumns:
@@ -101,14 +111,29 @@ class StreamColumns:
         if point.first_nonfinite_layer is not None:
             self._texts["first_nonfinite_layer"][place] = point.first_nonfinite_layer
 
+    def add_many(self, rows: Rows) -> None:
+        """Rows of rank 0."""
+        place = len(self.steps)
+        self.steps.frombytes(rows.step.tobytes())
+        self._attempts.extend([rows.attempt] * len(rows))
+        self._begins[rows.attempt] = min(self._begins.get(rows.attempt, wire.MAX_STEP + 1), int(rows.step.min()))
+        for name, values in rows.points.values.items():
+            if name in KNOWN:
+                self._numbers.setdefault(name, _Numbers()).extend(place, values)
+        for name, values in rows.points.metrics.items():
+            if (series := self._series(name)) is not None:
+                series.extend(rows, values)
+
     def _add_metrics(self, row: Row, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
-            series = self._metrics.get(name)
-            if series is None:
-                if len(self._metrics) >= MAX_METRICS:
-                    continue
-                series = self._metrics[name] = _Series()
-            series.add(row, value)
+            if (series := self._series(name)) is not None:
+                series.add(row, value)
+
+    def _series(self, name: str) -> _Series | None:
+        """None for one more metric than are kept."""
+        if name not in self._metrics and len(self._metrics) < MAX_METRICS:
+            self._metrics[name] = _Series()
+        return self._metrics.get(name)
 
     def _add_rank(self, row: Row) -> None:
         norm = row.point.values.get("grad_norm_before_clip")

@@ -12,7 +12,7 @@ from gradsight_server.importers.format import Options
 from gradsight_server.importers.items import Happened
 from gradsight_server.importers.logs import OWN_FORMAT
 from gradsight_server.importers.notes import notes_of
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 from gradsight_server.importers.reading import Source, items_of
 from gradsight_server.importers.sending import Destination, Sending, SentRun, identity_of
 
@@ -46,6 +46,10 @@ class Both(Sink):
     def row(self, row: Row) -> None:
         for sink in self._sinks:
             sink.row(row)
+
+    def rows(self, rows: Rows) -> None:
+        for sink in self._sinks:
+            sink.rows(rows)
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
         for sink in self._sinks:

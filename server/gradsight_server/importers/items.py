@@ -1,10 +1,15 @@
 """What the reader of a format gives, item by item, in the order of the log. A format says what stands there; what it
 means for a run (attempts, ranks, steps without a number, thresholds) is worked out from the items in one place."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 Stage = Literal["before_clip", "after_clip", "unknown"]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 OF_GRADIENTS = frozenset(
     (
@@ -44,6 +49,58 @@ class Point:
     first_nonfinite_layer: str | None = None
     layer_norms: dict[str, float] = field(default_factory=dict)
     """Norm before clipping by layer, where the log has them."""
+
+
+@dataclass(slots=True)
+class Points:
+    """Points of lines one behind the other that are alike, each of their numbers as a column; see `alike.py`."""
+
+    line: Integers
+    step: Floats | Integers | None
+    values: dict[str, Floats]
+    metrics: dict[str, Floats]
+    stream: str
+    rank: int
+    epoch: Floats | None
+    wall_time_s: Floats | None
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    def __getitem__(self, part: slice) -> "Points":
+        return Points(
+            self.line[part],
+            _part(self.step, part),
+            {name: column[part] for name, column in self.values.items()},
+            {name: column[part] for name, column in self.metrics.items()},
+            self.stream,
+            self.rank,
+            _part(self.epoch, part),
+            _part(self.wall_time_s, part),
+        )
+
+    def each(self) -> Iterator[Point]:
+        lines = self.line.tolist()
+        steps, epochs, times = (_listed(column, len(lines)) for column in (self.step, self.epoch, self.wall_time_s))
+        values = _by_row(self.values, len(lines))
+        metrics = _by_row(self.metrics, len(lines))
+        for line, step, of_row, aside, epoch, time_s in zip(lines, steps, values, metrics, epochs, times, strict=True):
+            yield Point(line, step, of_row, aside, self.stream, self.rank, epoch, time_s)
+
+
+def _part(column: Any, part: slice) -> Any:
+    return None if column is None else column[part]
+
+
+def _listed(column: Floats | Integers | None, length: int) -> list[Any]:
+    return [None] * length if column is None else column.tolist()
+
+
+def _by_row(columns: dict[str, Floats], length: int) -> Iterator[dict[str, float]]:
+    if not columns:
+        return ({} for _ in range(length))
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return (dict(zip(columns, row, strict=True)) for row in rows)
 
 
 @dataclass(slots=True)
@@ -111,4 +168,4 @@ class Unread:
     why: str
 
 
-Item = Point | Setting | Meaning | Happened | Restart | Unread
+Item = Point | Points | Setting | Meaning | Happened | Restart | Unread

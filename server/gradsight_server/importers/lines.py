@@ -4,10 +4,11 @@ import codecs
 import re
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
+from itertools import islice
 
 from gradsight_server.importers.opening import DAMAGE, encoding_of
 
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18
 MAX_LINE = 2**20
 """Characters; of a longer line the rest is left out."""
 
@@ -35,6 +36,10 @@ class LineSource:
         self._may_hold = may_hold
         self.num_lines = 0
         """Lines read so far, those not given included."""
+        self._text, self._at = "", 0
+        """Whole lines, each with its end, and where the next one begins."""
+        self._lines: Iterator[str] = iter(())
+        """Of the same text, those to come."""
         self.problems: list[tuple[int, str]] = []
         """(line, what is wrong) of what could not be read at all."""
 
@@ -42,21 +47,46 @@ class LineSource:
         """Numbers count lines as an editor does: the states of a progress bar share one."""
         keep, may_hold = self._keep, self._may_hold
         for block in self._blocks():
-            number = self.num_lines
             if may_hold is not None and not may_hold(block):
-                self.num_lines = number + block.count("\n") + 1
+                self.num_lines += block.count("\n") + 1
                 continue
-            for line in block.split("\n"):
-                number += 1
+            self._text = block + "\n"
+            self._lines = iter(block.split("\n"))
+            at = 0
+            for line in self._lines:
+                at += len(line) + 1
+                self.num_lines += 1
                 if "\r" in line:
+                    self._at = len(self._text)  # nothing is to be taken from between two states
                     for state in line.split("\r"):
                         if state and (may_hold is None or may_hold(state)) and (keep is None or keep(state)):
-                            yield number, state
+                            yield self.num_lines, state
                 elif may_hold is not None and not may_hold(line):
                     continue
                 elif keep is None or keep(line):
-                    yield number, line
-            self.num_lines = number
+                    self._at = at
+                    yield self.num_lines, line
+                    at = self._at
+
+    def take(self, shape: re.Pattern[str], least: int) -> tuple[int, str]:
+        """The text of the lines right after the one given last that all match: they are not given any more.
+
+        Args:
+            shape: Of any number of lines, each with its end.
+            least: Fewer lines are left as they are.
+
+        Returns:
+            (how many lines, their text)
+        """
+        match = shape.match(self._text, self._at)
+        text = match[0] if match is not None else ""
+        num = text.count("\n")
+        if num < least:
+            return 0, ""
+        self._at += len(text)
+        self.num_lines += num
+        next(islice(self._lines, num, num), None)
+        return num, text
 
     def _blocks(self) -> Iterator[str]:
         """Pieces of text that are whole lines, without the end of the last; a line of many states in several pieces."""

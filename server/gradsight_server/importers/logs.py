@@ -14,7 +14,7 @@ from gradsight_server.importers.columns import StreamColumns
 from gradsight_server.importers.format import Options
 from gradsight_server.importers.items import Happened, Point
 from gradsight_server.importers.notes import MAX_SHOWN, notes_of
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 from gradsight_server.importers.reading import Source, items_of, sources_of
 from gradsight_server.importers.settings import RunSettings
 
@@ -68,12 +68,18 @@ class Gathering:
         self.events: list[Happened] = []
 
     def row(self, row: Row) -> None:
+        self._columns_of(row).add(row)
+
+    def rows(self, rows: Rows) -> None:
+        self._columns_of(rows).add_many(rows)
+
+    def _columns_of(self, row: Row | Rows) -> StreamColumns:
         columns = self.streams.get((row.run, row.stream))
         if columns is None:
             columns = self.streams[row.run, row.stream] = StreamColumns()
-        columns.add(row)
         if row.attempt >= self.num_attempts.get(row.run, 0):
             self.num_attempts[row.run] = row.attempt + 1
+        return columns
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
         self.events.append(event)

@@ -27,6 +27,11 @@ class Overflows:
         self._rank: str | None = None
         self._said: set[str] = set()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there has been none so far."""
+        return self._between.is_idle
+
     def read(self, at: int, line: str) -> Iterator[Item]:
         """Takes an overflow in, if the line tells of one."""
         for match in _DEEPSPEED.finditer(line):

@@ -6,12 +6,14 @@ anew in each epoch, go back because a run was resumed, or start again because an
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+import numpy as np
+
 from gradsight import wire
-from gradsight_server.importers.items import Point
+from gradsight_server.importers.items import Integers, Point, Points
 
 NORM = "grad_norm_before_clip"
 MAX_TURNS = 1_000
@@ -35,6 +37,29 @@ class Row:
     """The max_norm that the log's configuration had in force."""
     was_given: bool = False
     """It has been given once already, as things stood then."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of one attempt, one behind the other, as columns."""
+
+    run: int
+    attempt: int
+    stream: str
+    rank: int
+    step: Integers
+    points: Points
+    threshold: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def __getitem__(self, part: slice) -> "Rows":
+        return replace(self, step=self.step[part], points=self.points[part])
+
+    def each(self) -> Iterator[Row]:
+        for step, point in zip(self.step.tolist(), self.points.each(), strict=True):
+            yield Row(self.run, self.attempt, self.stream, self.rank, step, point, self.threshold)
 
 
 @dataclass(slots=True)
@@ -77,11 +102,18 @@ class Placing:
 
     Args:
         emit: Takes a row once nothing more is told of its step. After `flush` it may get a row again, with more in it.
+        emit_many: Takes rows of which nothing more is told.
         on_place: Called with the run of a point before its row is made; gives the threshold in force for a stream.
     """
 
-    def __init__(self, emit: Callable[[Row], None], on_place: Callable[[int, str], float | None]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Row], None],
+        emit_many: Callable[[Rows], None],
+        on_place: Callable[[int, str], float | None],
+    ) -> None:
         self._emit = emit
+        self._emit_many = emit_many
         self._on_place = on_place
         self._tracks: dict[tuple[str, int], _Track] = {}
         self._launch = 0
@@ -137,6 +169,33 @@ class Placing:
             self._same(track, point, label)
         else:
             self._back(track, point, label)
+
+    def points(self, points: Points) -> bool:
+        """Whether these simply go on from the point before; else nothing was done, and they are to come one by one."""
+        track = self._tracks.get((points.stream, points.rank))
+        if track is None or not points.values or track.digits is not None or self._is_other_run:
+            return False
+        if (track.run, track.attempt, track.launch) != (self.run, self.attempt, self._launch):
+            return False
+        steps = _steps_after(track, points)
+        if steps is None or not _are_epochs(track, points):
+            return False
+        if points.step is None:
+            self.remarks["unnumbered"] += len(points)
+        if track.open is not None and not track.open.was_given:
+            self._emit(track.open)
+        threshold = self._on_place(self.run, points.stream)
+        rows = Rows(self.run, track.attempt, points.stream, points.rank, steps, points, threshold)
+        self._emit_many(rows[:-1])
+        (track.open,) = rows[-1:].each()
+        track.step = track.open.step
+        track.num_points += len(points)
+        if points.step is not None:
+            track.labels.extend(points.step[-NUM_LABELS:].tolist())
+            track.label = track.labels[-1]
+        if points.epoch is not None:
+            track.epoch = track.open.point.epoch
+        return True
 
     def flush(self) -> None:
         """Gives what is told so far of the steps that are not complete yet; they stay open."""
@@ -339,6 +398,27 @@ class Placing:
         if abs(step - label - track.offset) <= _unit(label, track.digits):
             return step
         return max(int(label) + track.offset, track.step + 1)
+
+
+def _steps_after(track: _Track, points: Points) -> Integers | None:
+    """The steps of points whose numbers rise from that of the track on, or that have none as it has none."""
+    labels = points.step
+    if (labels is None) != (track.label is None):
+        return None
+    if labels is None:
+        return np.arange(track.step + 1, track.step + 1 + len(points))
+    if not labels[0] > max(track.label or 0.0, track.step - track.offset) or labels[-1] + track.offset > wire.MAX_STEP:
+        return None
+    steps = labels.astype(np.int64)
+    return steps + track.offset if (steps == labels).all() and (np.diff(steps) > 0).all() else None
+
+
+def _are_epochs(track: _Track, points: Points) -> bool:
+    """Whether the epochs, where there are any, go on from the one before without a fall, in which a run may begin."""
+    if points.epoch is None:
+        return True
+    before = points.epoch[0] if track.epoch is None else track.epoch
+    return track.first_epoch is not None and bool((np.diff(points.epoch, prepend=before) >= 0).all())
 
 
 def same_values(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

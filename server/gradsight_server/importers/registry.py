@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from gradsight_server.errors import NothingToReadError, SettingsError
 from gradsight_server.importers import formats
 from gradsight_server.importers.format import FileFormat, Format, LineFormat, Options
-from gradsight_server.importers.items import OF_GRADIENTS, Item, Point
+from gradsight_server.importers.items import OF_GRADIENTS, Item, Point, Points
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.opening import DAMAGE, is_packed, open_bytes, read_head, read_up_to
 
@@ -126,7 +126,10 @@ def _items_of(one: LineFormat, sample: list[str]) -> Iterator[Item]:
 
 def _first_items(table: FileFormat, path: Path) -> Iterator[Item]:
     try:
-        yield from islice(table.read(path, Options()), NUM_TRIED)
+        items = (
+            one for item in table.read(path, Options()) for one in (item.each() if isinstance(item, Points) else [item])
+        )
+        yield from islice(items, NUM_TRIED)
     except (NothingToReadError, *DAMAGE):
         return
 

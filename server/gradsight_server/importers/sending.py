@@ -6,7 +6,7 @@ The same log gives the same messages again, so that sending it twice changes not
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from gradsight_server.importers.assembly import Assembly, Sink
 from gradsight_server.importers.items import Happened, Point
 from gradsight_server.importers.notes import notes_of
 from gradsight_server.importers.opening import PACKED_SUFFIXES
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 
 BATCH_ROWS = 2_000
 BATCH_VALUES = 500_000
@@ -54,8 +54,9 @@ class SentRun:
 class _Gathered:
     """Rows of one stream and attempt that wait to be sent."""
 
-    rows: dict[tuple[int, int], Row] = field(default_factory=dict)
-    """By rank and step: a row that came once more has more in it."""
+    rows: dict[tuple[int, int], Row | Rows] = field(default_factory=dict)
+    """By rank and (first) step: a row that came once more has more in it."""
+    num_rows: int = 0
     metrics: list[wire.Metric] = field(default_factory=list)
     events: list[wire.Event] = field(default_factory=list)
     num_values: int = 0
@@ -116,6 +117,30 @@ class Sending(Sink):
         self.on_sent: Callable[[], None] = lambda: None
 
     def row(self, row: Row) -> None:
+        key, gathered = self._gathered_of(row)
+        point = row.point
+        if point.metrics:
+            gathered.metrics += self._metrics(row.run, [row.step], {name: [it] for name, it in point.metrics.items()})
+            gathered.num_values += len(point.metrics)
+        if point.values or point.layer_norms:
+            gathered.num_rows += (row.rank, row.step) not in gathered.rows
+            gathered.rows[row.rank, row.step] = row
+            gathered.num_values += len(point.layer_norms)
+        self._send_if_full(key, gathered)
+
+    def rows(self, rows: Rows) -> None:
+        while len(rows):
+            key, gathered = self._gathered_of(rows)
+            num = BATCH_ROWS - gathered.num_rows
+            piece, rows = rows[:num], rows[num:]
+            metrics = {name: column.tolist() for name, column in piece.points.metrics.items()}
+            gathered.metrics += self._metrics(piece.run, piece.step.tolist(), metrics)
+            gathered.num_values += len(metrics) * len(piece)
+            gathered.num_rows += len(piece)
+            gathered.rows[piece.rank, int(piece.step[0])] = piece
+            self._send_if_full(key, gathered)
+
+    def _gathered_of(self, row: Row | Rows) -> tuple[tuple[int, int, str], _Gathered]:
         stream = self._stream_names.get(row.stream)
         if stream is None:
             stream = self._stream_names[row.stream] = _text(row.stream, 256) or "main"
@@ -126,14 +151,10 @@ class Sending(Sink):
                 self._newest = row.run, row.attempt
                 self.flush()  # nothing more is to be expected of the attempts before
             gathered = self._gathered[key] = _Gathered()
-        point = row.point
-        if point.metrics:
-            gathered.metrics += self._metrics(row)
-            gathered.num_values += len(point.metrics)
-        if point.values or point.layer_norms:
-            gathered.rows[row.rank, row.step] = row
-            gathered.num_values += len(point.layer_norms)
-        if len(gathered.rows) >= BATCH_ROWS or gathered.num_values >= BATCH_VALUES:
+        return key, gathered
+
+    def _send_if_full(self, key: tuple[int, int, str], gathered: _Gathered) -> None:
+        if gathered.num_rows >= BATCH_ROWS or gathered.num_values >= BATCH_VALUES:
             self._send(key)
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
@@ -197,12 +218,12 @@ class Sending(Sink):
         sent = self.runs[run]
         for piece in _pieces(batch):
             self._destination.post_batch(sent.run_id, stream, piece)
-        sent.num_steps += sum(1 for rank, _ in gathered.rows if rank == 0)
+        sent.num_steps += sum(len(row) if isinstance(row, Rows) else 1 for row in rows if row.rank == 0)
         self._attempts.setdefault(run, set()).add((attempt, stream))
         self.on_sent()
 
-    def _begin(self, run: int, attempt: int, stream: str, rows: list[Row]) -> None:
-        times = [time_s for row in rows if (time_s := _moment(row.point.wall_time_s)) is not None]
+    def _begin(self, run: int, attempt: int, stream: str, rows: list[Row | Rows]) -> None:
+        times = [moment for time_s in _times(rows) if (moment := _moment(time_s)) is not None]
         if times:
             self._last_time_s[run] = max(times[-1], self._last_time_s.get(run, 0.0))
         if (run, attempt) not in self._started_at_s:
@@ -229,16 +250,20 @@ class Sending(Sink):
         batch.attempt_started_at_s = self._started_at_s.get((run, attempt))
         self._destination.post_batch(self.runs[run].run_id, stream, batch)
 
-    def _metrics(self, row: Row) -> Iterable[wire.Metric]:
-        names = self._metric_names.setdefault(row.run, set())
-        for name, value in row.point.metrics.items():
-            name = _text(name, 256)
+    def _metrics(self, run: int, steps: list[int], metrics: dict[str, list[float]]) -> Iterable[wire.Metric]:
+        names = self._metric_names.setdefault(run, set())
+        known = {}
+        for whole, values in metrics.items():
+            name = _text(whole, 256)
             if name not in names:
                 is_evaluation = any(part in name.lower() for part in EVALUATIONS)
                 if not name or len(names) >= (NUM_METRICS if is_evaluation else NUM_METRICS - RESERVED):
                     continue
                 names.add(name)
-            yield wire.Metric(step=row.step, name=name, value=value)
+            known[name] = values
+        for step, *row in zip(steps, *known.values(), strict=True):
+            for name, value in zip(known, row, strict=True):
+                yield wire.Metric(step=step, name=name, value=value)
 
 
 def _meanings(assembly: Assembly) -> list[dict[str, Any]]:
@@ -262,32 +287,59 @@ def _text(text: str, most: int) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
 
 
-def _batch(rows: list[Row]) -> wire.Batch:
-    points = [row.point for row in rows if row.point.values]
-    kept = [row for row in rows if row.point.values]
-    batch = wire.Batch(step=[row.step for row in kept])
-    for name in dict.fromkeys(name for point in points for name in point.values):
-        values = [point.values.get(name) for point in points]
+def _times(rows: list[Row | Rows]) -> Iterator[float | None]:
+    for row in rows:
+        if isinstance(row, Row):
+            yield row.point.wall_time_s
+        else:
+            times = row.points.wall_time_s
+            yield from [None] * len(row) if times is None else times.tolist()
+
+
+def _batch(rows: list[Row | Rows]) -> wire.Batch:
+    kept = [row for row in rows if isinstance(row, Rows) or row.point.values]
+    steps = [row.step.tolist() if isinstance(row, Rows) else [row.step] for row in kept]
+    batch = wire.Batch(step=[step for part in steps for step in part])
+    of_parts = [_values(row) for row in kept]
+    for name in dict.fromkeys(name for values in of_parts for name in values):
+        column: list[float | None] = []
+        for values, part in zip(of_parts, steps, strict=True):
+            column += values.get(name) or [None] * len(part)
         if name in wire.FLOAT_COLUMNS:
-            setattr(batch, name, values)
+            setattr(batch, name, column)
         elif name == "skipped":
-            batch.skipped = [None if value is None or math.isnan(value) else value != 0 for value in values]
+            batch.skipped = [None if value is None or math.isnan(value) else value != 0 for value in column]
         elif name in wire.INTEGER_COLUMNS:
-            setattr(batch, name, [_count(value) for value in values])
-    if any(point.skip_reason for point in points):
-        batch.skip_reason = [
-            point.skip_reason if point.skip_reason in wire.SKIP_REASONS else None  # type: ignore[misc]
-            for point in points
-        ]
-    if any(point.first_nonfinite_layer for point in points):
-        batch.first_nonfinite_layer = [_text(point.first_nonfinite_layer or "", 1024) or None for point in points]
-    times = [_moment(point.wall_time_s) for point in points]
+            setattr(batch, name, [_count(value) for value in column])
+    times = [_moment(time_s) for time_s in _times(kept)]
     if any(time_s is not None for time_s in times):
         batch.wall_time_s = times
     if any(row.rank for row in kept):
-        batch.rank = [row.rank for row in kept]
-    _put_layers(batch, [row for row in rows if row.point.layer_norms and row.rank == 0])
+        batch.rank = [row.rank for row, part in zip(kept, steps, strict=True) for _ in part]
+    _put_texts(batch, kept, steps)
+    _put_layers(batch, [row for row in rows if isinstance(row, Row) and row.point.layer_norms and row.rank == 0])
     return batch
+
+
+def _values(row: Row | Rows) -> dict[str, list[float]]:
+    if isinstance(row, Row):
+        return {name: [value] for name, value in row.point.values.items()}
+    return {name: column.tolist() for name, column in row.points.values.items()}
+
+
+def _put_texts(batch: wire.Batch, rows: list[Row | Rows], steps: list[list[int]]) -> None:
+    """Columns of rows have none."""
+    points = [
+        point
+        for row, part in zip(rows, steps, strict=True)
+        for point in ([row.point] if isinstance(row, Row) else [None] * len(part))
+    ]
+    reasons = [None if point is None else point.skip_reason for point in points]
+    layers = [None if point is None else point.first_nonfinite_layer for point in points]
+    if any(reasons):
+        batch.skip_reason = [reason if reason in wire.SKIP_REASONS else None for reason in reasons]  # type: ignore[misc]
+    if any(layers):
+        batch.first_nonfinite_layer = [_text(layer or "", 1024) or None for layer in layers]
 
 
 def _count(value: float | None) -> int | None:

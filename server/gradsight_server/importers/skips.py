@@ -67,6 +67,11 @@ class Between:
         self._time_s: float | None = None
         self._has_skips = self._has_said = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there has been no skip so far."""
+        return not self._has_skips
+
     def skipped(self, point: Point, time_s: float | None = None) -> Iterator[Point]:
         """Takes the point of a skipped step; gives those that have waited for too long."""
         self._waiting.append((point, time_s))

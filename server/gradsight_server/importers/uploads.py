@@ -16,7 +16,7 @@ from gradsight_server.importers.importing import Both, Wish, import_own, sending
 from gradsight_server.importers.items import Happened
 from gradsight_server.importers.logs import Gathering, Log, Part, log_of, read_log
 from gradsight_server.importers.opening import open_bytes, opening_otherwise
-from gradsight_server.importers.placing import Row
+from gradsight_server.importers.placing import Row, Rows
 from gradsight_server.importers.reading import Source, items_of, sources_of
 from gradsight_server.importers.sending import Destination, SentRun
 
@@ -47,6 +47,9 @@ class Deadline:
 
     def row(self, row: Row) -> None:
         """As a sink: a document is read as a whole, and only then gives rows."""
+        self.check()
+
+    def rows(self, rows: Rows) -> None:
         self.check()
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:

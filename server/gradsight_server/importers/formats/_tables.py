@@ -93,6 +93,12 @@ def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Ite
         yield point
 
 
+def point_of(items: Iterable[Item]) -> Point | None:
+    """The point of a row of which there is nothing else to say."""
+    found = list(items)
+    return found[0] if len(found) == 1 and isinstance(found[0], Point) else None
+
+
 def _put_text(point: Point, column: str, cell: object) -> None:
     text = cell.strip() if isinstance(cell, str) and is_recorded(cell) else ""
     if not text:

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from gradsight_server.errors import NothingToReadError
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
-from gradsight_server.importers.formats._tables import Columns, Layout, items_of
-from gradsight_server.importers.items import Item, Meaning, Restart, Unread
+from gradsight_server.importers.formats._tables import Columns, Layout, items_of, point_of
+from gradsight_server.importers.items import Item, Meaning, Point, Points, Restart, Unread
 from gradsight_server.importers.lines import MAX_LINE, LineSource
 from gradsight_server.importers.names import chosen
 from gradsight_server.importers.numbers import is_recorded, number
@@ -86,7 +87,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
         items = _items(path, _Rows(source, delimiter), options)
         if _falls(lines, delimiter, options):
             yield NEWEST_FIRST
-            items = reversed(list(items))
+            items = reversed([one for item in items for one in (item.each() if isinstance(item, Points) else [item])])
         yield from items
     yield from (Unread(*problem) for problem in source.problems)
 
@@ -118,14 +119,16 @@ class _Rows:
     """The rows of a table, and the line each ends in."""
 
     def __init__(self, source: Iterable[tuple[int, str]], delimiter: str) -> None:
-        self._lines = iter(source)
+        self.source = source
         self.delimiter = delimiter
         self.line = 0
+        self.text = ""
+        """The last line of the row."""
         csv.field_size_limit(2 * MAX_LINE)  # csv's own is for the whole process, too; a line has ours already
 
     def __iter__(self) -> Iterator[list[str] | csv.Error]:
         if self.delimiter == BLANKS:
-            yield from (text.split() for text in self._texts())
+            yield from map(str.split, self._texts())
             return
         reader = csv.reader(self._texts(), delimiter=self.delimiter)
         while True:
@@ -137,8 +140,8 @@ class _Rows:
                 yield error
 
     def _texts(self) -> Iterator[str]:
-        for line, text in self._lines:
-            self.line = line
+        for line, text in self.source:
+            self.line, self.text = line, text
             yield text
 
 
@@ -148,6 +151,7 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
     names: list[str] = []
     num_rows = 0
     has_decimal_comma: bool | None = None if rows.delimiter == ";" else False
+    alike = Alike(rows.source, lambda line, text: _point(line, text, rows.delimiter, layout))
     for row in rows:
         if isinstance(row, csv.Error):
             yield Unread(rows.line, f"no CSV: {row}")
@@ -170,8 +174,16 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
             has_decimal_comma = any(map(_DECIMAL_COMMA.fullmatch, row)) and not any("." in cell for cell in row)
         cells = [cell.replace(",", ".") for cell in row] if has_decimal_comma else row
         yield from items_of(rows.line, layout, cells)
+        if not has_decimal_comma:
+            yield from alike.after(rows.text)
     if not num_rows:
         raise NothingToReadError(f"{str(path)!r} has no rows below its first line, {', '.join(names)[:80]!r}.")
+
+
+def _point(line: int, text: str, delimiter: str, layout: Layout) -> Point | None:
+    """Of a line that is a row, and no more than a point."""
+    cells = text.split() if delimiter == BLANKS else text.split(delimiter)
+    return point_of(items_of(line, layout, cells)) if len(cells) == len(layout) and '"' not in text else None
 
 
 def _names(row: list[str]) -> tuple[list[str], bool]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gradsight_server.importers import skips
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.clock import time_s
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Restart, Setting, Unread
@@ -35,9 +36,11 @@ _PRINTED = Printed(
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     reader = _Reader()
+    alike = Alike(lines, _point)
     for at, line in lines:
         if _UPDATES.search(line):
             yield from reader.point(at, line)
+            yield from reader.alike(alike, line)
         else:
             yield from reader.other(at, line)
     yield from reader.end()
@@ -50,32 +53,25 @@ class _Reader:
         self._has_points = self._has_said_percent = False
 
     def point(self, at: int, line: str) -> Iterator[Item]:
-        values: dict[str, float] = {}
-        metrics: dict[str, float] = {}
-        step = epoch = None
-        for name, text in _fields(line):
-            column = COLUMNS.get(name)
-            if column is not None:
-                if (value := _number(text)) is not None:
-                    values[column] = value
-            elif name == "num_updates":
-                step = _number(text)
-            elif name in METRICS:
-                if (value := _number(text.removesuffix("%"))) is not None:
-                    metrics[name] = value
-            elif name == "update" or (name == "epoch" and epoch is None):
-                epoch = _number(text)
-        if step is None or not math.isfinite(step) or not values:
+        point = _point(at, line)
+        if point is None:
             yield Unread(at, "no number of updates, or no value beside it")
             return
         if not self._means.is_said:
-            yield from self._running_means(line) if "| epoch" in line[:9] else self._means.seen(step)
-        if "clip" in metrics and not self._has_said_percent:
+            yield from self._running_means(line) if "| epoch" in line[:9] else self._means.seen(point.step)
+        if "clip" in point.metrics and not self._has_said_percent:
             self._has_said_percent = True
             yield PERCENT
         self._has_points = True
-        yield from self._between.until(step, time_s(line), line=at)
-        yield Point(at, step, values, metrics, epoch=epoch)
+        yield from self._between.until(point.step, time_s(line), line=at)
+        yield point
+
+    def alike(self, alike: Alike, line: str) -> Iterator[Item]:
+        if self._means.is_said and self._between.is_idle:
+            for points in alike.after(line):
+                yield points
+                step, at = (points.step[-1] if points.step is not None else None), int(points.line[-1])
+                yield from self._between.until(step, time_s(alike.last_line), line=at)
 
     def end(self) -> Iterator[Item]:
         yield from self._between.unnumbered()
@@ -107,6 +103,27 @@ class _Reader:
             yield setting
         elif isinstance(setting.value, float) and setting.value >= 1:
             yield from self._means.say(setting.value)
+
+
+def _point(at: int, line: str) -> Point | None:
+    values: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    step = epoch = None
+    for name, text in _fields(line):
+        column = COLUMNS.get(name)
+        if column is not None:
+            if (value := _number(text)) is not None:
+                values[column] = value
+        elif name == "num_updates":
+            step = _number(text)
+        elif name in METRICS:
+            if (value := _number(text.removesuffix("%"))) is not None:
+                metrics[name] = value
+        elif name == "update" or (name == "epoch" and epoch is None):
+            epoch = _number(text)
+    if step is None or not math.isfinite(step) or not values:
+        return None
+    return Point(at, step, values, metrics, epoch=epoch)
 
 
 def _fields(line: str) -> Iterable[tuple[str, str]]:

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
+import numpy as np
 
 from gradsight_server.importers import overflows
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
-from gradsight_server.importers.items import Item, Meaning, Point, Setting
+from gradsight_server.importers.items import Item, Meaning, Point, Points, Setting
 from gradsight_server.importers.means import Means
 from gradsight_server.importers.names import column_of
 from gradsight_server.importers.numbers import number
@@ -36,9 +38,11 @@ _PRINTED = Printed()
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     """A dictionary waits for the bar after it."""
     reader = _Reader()
+    alike = Alike(lines, lambda at, line: _point(at, line[1:-1]) if _is_dictionary(line) else None)
     for at, line in lines:
-        if line.startswith("{'") and line.endswith("}") and line.count("{") == 1:
+        if _is_dictionary(line):
             yield from reader.dictionary(at, line[1:-1], None)
+            yield from reader.alike(alike, line)
             continue
         is_piece = False
         for piece in _PIECE.finditer(line):
@@ -75,11 +79,13 @@ class _Reader:
 
     def dictionary(self, at: int, text: str, step: str | None) -> Iterator[Item]:
         yield from self.waiting()
-        point = Point(at, None if step is None else int(step))
-        for name, cell in _fields(text):
-            _put(point, name, cell)
-        if not point.values or "'train_runtime'" in text:
+        point = _point(at, text, None if step is None else int(step))
+        if point is None:
             return
+        yield from self.point(point)
+
+    def point(self, point: Point) -> Iterator[Item]:
+        yield from self.waiting()
         if point.epoch is not None:
             if point.epoch < self._epoch:  # another launch
                 self._bar, self._step, self._interval = 0, None, None
@@ -90,6 +96,31 @@ class _Reader:
         self._point = point
         if point.step is not None:
             yield from self.waiting()
+
+    def alike(self, alike: Alike, line: str) -> Iterator[Item]:
+        """Dictionaries without a bar between them; the last one waits for its own."""
+        if not self._means.is_said or not self.overflows.is_idle:
+            return
+        for points in alike.after(line):
+            (last,) = points[-1:].each()
+            points = points[:-1]
+            if self._goes_on(points):
+                yield from self.waiting()
+                yield points
+                self._epoch = self._epoch if points.epoch is None else float(points.epoch[-1])
+                self._step = self._step if points.step is None else int(points.step[-1])
+            else:
+                for point in points.each():
+                    yield from self.point(point)
+            yield from self.point(last)
+
+    def _goes_on(self, points: Points) -> bool:
+        """Whether these tell their steps, or nothing has told of one so far."""
+        if points.epoch is not None and np.diff(points.epoch, prepend=self._epoch).min() < 0:
+            return False
+        if points.step is None:
+            return self._step is None and not self._bar
+        return bool(np.diff(points.step, prepend=self._step or 0).min() > 0)
 
     def bar(self, n: int, total: int) -> Iterator[Item]:
         """Of the training; before its first line that is not known yet."""
@@ -119,6 +150,17 @@ class _Reader:
             yield Meaning("loss", "loss", averaged_over_steps=math.nan, remark=LOSS)
         yield from self.overflows.until(point.step, point.line)
         yield point
+
+
+def _is_dictionary(line: str) -> bool:
+    return line.startswith("{'") and line.endswith("}") and line.count("{") == 1
+
+
+def _point(at: int, text: str, step: int | None = None) -> Point | None:
+    point = Point(at, step)
+    for name, cell in _fields(text):
+        _put(point, name, cell)
+    return None if not point.values or "'train_runtime'" in text else point
 
 
 def _fields(text: str) -> Iterable[tuple[str, object]]:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from gradsight_server.errors import NothingToReadError
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
-from gradsight_server.importers.formats._tables import Columns, items_of, whole_objects
-from gradsight_server.importers.items import Item, Unread
+from gradsight_server.importers.formats._tables import Columns, items_of, point_of, whole_objects
+from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.opening import decoded, open_log, read_head, read_whole
 
@@ -42,6 +43,7 @@ def _of_lines(path: Path, options: Options) -> Iterator[Item]:
     num_rows = 0
     with open_log(path) as file:
         source = LineSource(file)
+        alike = Alike(source, lambda line, text: _only_point(line, text, columns))
         for line, text in source:
             if not text or text.isspace():
                 continue
@@ -52,9 +54,19 @@ def _of_lines(path: Path, options: Options) -> Iterator[Item]:
             num_rows += 1
             for part in _parts(row):
                 yield from _items(line, part, columns)
+            for points in alike.after(text):
+                num_rows += len(points)
+                yield points
     yield from (Unread(*problem) for problem in source.problems)
     if not num_rows:
         raise NothingToReadError(f"{str(path)!r} has no line that is a JSON object.")
+
+
+def _only_point(line: int, text: str, columns: Columns) -> Point | None:
+    """Where there is nothing else in a line."""
+    row = _object(text)
+    parts = [] if row is None else _parts(row)
+    return point_of(_items(line, parts[0], columns)) if len(parts) == 1 else None
 
 
 def _object(text: str) -> dict[str, Any] | None:

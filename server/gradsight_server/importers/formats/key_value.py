@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Point
 from gradsight_server.importers.names import chosen, column_of, words_of
@@ -78,6 +79,7 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
     first_epoch: float | None = None
     header_epoch: float | None = None
     labels = _Labels()
+    alike = Alike(lines, lambda at, line: _point(at, line, own))
     for at, line in lines:
         if _SUMMARY.match(line) is not None:
             continue
@@ -106,6 +108,12 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
                 first_epoch = point.epoch
             point.step = _counted(line, point.epoch, first_epoch)
         yield point
+        if header_epoch is None and plan.is_whole:
+            yield from alike.after(line)
+
+
+def _point(at: int, line: str, own: Mapping[str, str]) -> Point:
+    return _plan(line, own).point(at, _NUMBER.split(line)[1::2])
 
 
 @dataclass(slots=True)
@@ -138,6 +146,11 @@ class _Plan:
     label: int | None = None
     fixed_rank: int = 0
     """Where it is part of a word: `rank3`."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all there is to such a line."""
+        return self.step is not None and self.rank is None and self.label is None
 
     def point(self, at: int, numbers: list[str]) -> Point:
         point = Point(at, None, rank=self.fixed_rank)

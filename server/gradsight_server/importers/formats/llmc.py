@@ -7,6 +7,7 @@ The norm is that of the step before clipping, which llm.c does at 1.0 without pr
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Happened, Item, Meaning, Point, Unread
 from gradsight_server.importers.numbers import number
@@ -19,26 +20,34 @@ _CONSOLE = re.compile(
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
+    alike = Alike(lines, _point)
     has_said = False
     for at, line in lines:
-        if (match := _FILE.search(line)) is not None:
-            step, loss, lr, norm = match.groups()
-            values = _values(loss, lr, norm)
-            if norm is not None and not has_said:
+        point = _point(at, line)
+        if point is None:
+            yield Happened(at, "update_skipped", line.strip()[:200])
+        elif not point.values:
+            match = _FILE.search(line) or _CONSOLE.search(line)
+            yield Unread(at, f"{match[2][:20] if match else ''!r} is no loss")
+        else:
+            if not has_said and "grad_norm_before_clip" in point.values and _FILE.search(line) is not None:
                 has_said = True
                 yield Meaning("grad_norm_before_clip", "norm", remark="Printed with two digits after the point.")
-        elif (match := _CONSOLE.search(line)) is not None:
-            step, loss, norm, lr, milliseconds = match.groups()
-            values = _values(loss, lr, norm)
-            if milliseconds is not None and (time := number(milliseconds)) is not None:
-                values["step_time_s"] = time / 1000
-        else:
-            yield Happened(at, "update_skipped", line.strip()[:200])
-            continue
-        if values:
-            yield Point(at, int(step), values)
-        else:
-            yield Unread(at, f"{loss[:20]!r} is no loss")
+            yield point
+            yield from alike.after(line)
+
+
+def _point(at: int, line: str) -> Point | None:
+    if (match := _FILE.search(line)) is not None:
+        step, loss, lr, norm = match.groups()
+        return Point(at, int(step), _values(loss, lr, norm))
+    if (match := _CONSOLE.search(line)) is None:
+        return None
+    step, loss, norm, lr, milliseconds = match.groups()
+    values = _values(loss, lr, norm)
+    if milliseconds is not None and (time := number(milliseconds)) is not None:
+        values["step_time_s"] = time / 1000
+    return Point(at, int(step), values)
 
 
 def _values(loss: str, lr: str | None, norm: str | None) -> dict[str, float]:

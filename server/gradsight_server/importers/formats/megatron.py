@@ -5,12 +5,17 @@ Megatron-DeepSpeed prints the one before again. The loss is a mean over the appl
 left out where it isn't above zero, so also where it is NaN. The scale is the one for the next step.
 """
 
+import math
 import re
 from collections.abc import Iterator
+from typing import TypeVar
+
+import numpy as np
 
 from gradsight_server.importers import skips
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
-from gradsight_server.importers.items import Item, Meaning, Point, Restart, Setting, Unread
+from gradsight_server.importers.items import Item, Meaning, Point, Points, Restart, Setting, Unread
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import NAMES, Printed
 
@@ -25,10 +30,12 @@ COLUMNS = {
     "loss": "loss",
     SKIPPED: SKIPPED,
 }
+TOTAL = "iterations"
 LARGE_SCALE = 2.0**16
 """With which the first step hardly ever succeeds: a norm of 0.000 there is that of no step."""
 METRICS = frozenset({"params norm", "num zeros", NAN_LOSSES})
 TIME_MS = "elapsed time per iteration (ms)"
+OneOrMany = TypeVar("OneOrMany", Point, Points)
 _AS_PRINTED = {f" {name}": column for name, column in COLUMNS.items()} | {f" {TIME_MS}": "step_time_s"}
 _OF_NO_USE = frozenset({" consumed samples", " global batch size", ""})
 """Named only so that reading is quick."""
@@ -50,10 +57,12 @@ _PRINTED = Printed(
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     """Line by line; the first one only once the second, or the configuration, tells how many steps it speaks of."""
     reader = _Reader()
+    alike = Alike(lines, _point)
     for at, line in lines:
-        match = _ITERATION.search(line)
-        if match is not None:
-            yield from reader.iteration(at, match)
+        point = _point(at, line)
+        if point is not None:
+            yield from reader.iteration(point)
+            yield from reader.alike(alike, line)
         else:
             yield from reader.configuration(at, line)
     yield from reader.first_line()
@@ -69,18 +78,17 @@ class _Reader:
         self._first: tuple[Point, int] | None = None
         self._has_skips = self._has_said_total = self._has_said_mean = self._has_said_spread = False
 
-    def iteration(self, at: int, match: re.Match[str]) -> Iterator[Item]:
-        step = int(match[1])
-        values, metrics = _fields(match[3])
+    def iteration(self, point: Point) -> Iterator[Item]:
+        step, total = int(point.step or 0), point.metrics.pop(TOTAL)
+        values = _as_recorded(point).values
         if not values:
-            yield Unread(at, "the line ends before any value of the iteration")
+            yield Unread(point.line, "the line ends before any value of the iteration")
             return
         counted = values.pop(SKIPPED, 0.0)
         num_skipped = int(counted) if 0 <= counted <= step else 0
-        point = Point(at, step, values, metrics)
         if not self._has_said_total:
             self._has_said_total = True
-            yield Setting(at, "total_steps", float(match[2]), "iteration")
+            yield Setting(point.line, "total_steps", total, "iteration")
         if self._step is not None and step > self._step:
             distance = step - self._step
             if self._interval is None or distance < self._interval:
@@ -98,6 +106,38 @@ class _Reader:
             if self._interval > 1 and not self._has_said_mean:
                 yield self._mean()
             yield point
+
+    def alike(self, alike: Alike, line: str) -> Iterator[Item]:
+        if self._interval is None or (self._interval > 1 and not self._has_said_mean):
+            return
+        for points in alike.after(line):
+            if self._goes_on(points):
+                assert points.step is not None
+                norms, scales = points.values.get("grad_norm_before_clip"), points.values.get("loss_scale")
+                self._step = int(points.step[-1])
+                self._norm = None if norms is None else float(norms[-1])
+                self._scale = 0.0 if scales is None else float(scales[-1])
+                points.values.pop(SKIPPED, None)
+                points.values["skipped"] = np.zeros(len(points))
+                del points.metrics[TOTAL]
+                yield _as_recorded(points)
+            else:
+                for point in points.each():
+                    yield from self.iteration(point)
+
+    def _goes_on(self, points: Points) -> bool:
+        """Whether no step was skipped, and all are as far apart as before."""
+        counted, norms = points.values.get(SKIPPED), points.values.get("grad_norm_before_clip")
+        scales = points.values.get("loss_scale")
+        is_skipped = counted is not None and counted.any()
+        if points.step is None or is_skipped or (self._has_skips and self._interval != 1):
+            return False
+        if norms is not None and scales is not None:
+            is_same = np.diff(norms, prepend=math.nan if self._norm is None else self._norm) == 0
+            if (is_same & (np.diff(scales, prepend=self._scale) < 0)).any():
+                return False
+        is_whole = all(column.all() or not column.any() for column in points.metrics.values())
+        return is_whole and bool((np.diff(points.step, prepend=self._step or 0) >= (self._interval or 1)).all())
 
     def _mark_stale(self, values: dict[str, float]) -> None:
         """A norm printed once more while the scale falls is that of the step before: this one overflowed."""
@@ -152,36 +192,45 @@ class _Reader:
                 yield Setting(at, "scaler", f"static({setting.value!r})", setting.source)
 
 
-def _fields(text: str) -> tuple[dict[str, float], dict[str, float]]:
-    """By our columns (and SKIPPED), and other losses and norms by Megatron's own names."""
-    values: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    for part in text.split("|"):
+def _point(at: int, line: str) -> Point | None:
+    """As it stands there: with SKIPPED and TOTAL, zeros, and a time in milliseconds; see `_as_recorded`."""
+    match = _ITERATION.search(line)
+    if match is None:
+        return None
+    point = Point(at, int(match[1]), metrics={TOTAL: float(match[2])})
+    for part in match[3].split("|"):
         name, _, printed = part.partition(":")
         column = _AS_PRINTED.get(name)
         if column is not None:
             try:
-                values[column] = float(printed)
+                point.values[column] = float(printed)
             except ValueError:
-                _put_odd(values, metrics, name.strip(), printed)
+                _put_odd(point, name.strip(), printed)
         elif name not in _OF_NO_USE:
-            _put_odd(values, metrics, name.strip(), printed)
-    if "step_time_s" in values:
-        values["step_time_s"] /= 1000
-    return values, metrics
+            _put_odd(point, name.strip(), printed)
+    return point
 
 
-def _put_odd(values: dict[str, float], metrics: dict[str, float], name: str, printed: str) -> None:
+def _put_odd(point: Point, name: str, printed: str) -> None:
     """What is rarer: a time as `80.1/79.5`, another loss, a fork's spelling."""
     value = number(printed.partition("/")[0])
     if value is None:
         return
     if name == TIME_MS:
-        values["step_time_s"] = value
+        point.values["step_time_s"] = value
     elif name in COLUMNS:
-        values[COLUMNS[name]] = value
-    elif value and (name in METRICS or "loss" in name):
-        metrics[name] = value
+        point.values[COLUMNS[name]] = value
+    elif name in METRICS or "loss" in name:
+        point.metrics[name] = value
+
+
+def _as_recorded(point: OneOrMany) -> OneOrMany:
+    """A metric of 0 is one that is not counted."""
+    if "step_time_s" in point.values:
+        point.values["step_time_s"] = point.values["step_time_s"] / 1000
+    for name in [name for name, value in point.metrics.items() if not np.any(value)]:
+        del point.metrics[name]
+    return point
 
 
 FORMAT = LineFormat(

@@ -6,9 +6,13 @@ configuration says otherwise. The norm is taken before clipping and is only ther
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
+import numpy as np
+
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
-from gradsight_server.importers.items import Item, Meaning, Point, Restart, Setting, Unread
+from gradsight_server.importers.items import Item, Meaning, Point, Points, Restart, Setting, Unread
 from gradsight_server.importers.means import Means
 from gradsight_server.importers.numbers import number
 
@@ -22,10 +26,13 @@ COLUMNS = {
 MEANS = {"loss": "loss", "grad_norm_before_clip": "grad_norm"}
 ENGINE_WINDOW = 10
 LARGEST_STEP = 1e15
+OneOrMany = TypeVar("OneOrMany", Point, Points)
+LENGTH = "steps of the epoch"
 
-_EPOCH = re.compile(r"Epoch *(\(train\))? *\[(\d{1,9})\]\[ *(\d{1,9})/(\d{1,9})\]\s*(.*)")
-_ITERATION = re.compile(r"Iter *(\(train\))? *\[ *(\d{1,15})/(\d{1,15})\]\s*(.*)")
+_EPOCH = re.compile(r"Epoch *(?:\(train\))? *\[(\d{1,9})\]\[ *(\d{1,9})/(\d{1,9})\]\s*(.*)")
+_ITERATION = re.compile(r"Iter *(?:\(train\))? *\[ *(\d{1,15})/(\d{1,15})\]\s*(.*)")
 _JSON = re.compile(r'^\{"(?:mode": "train"|lr"|base_lr"|data_time")')
+_HAS_STEP = re.compile(r'"step": {1,4}"?[\d.]')
 _FIELD = re.compile(r'(?<![\w.])"?([\w.]{1,80})"?: {1,4}"?([-\d.e+]+|nan|inf|NaN|-?Infinity)')
 _CLIP = re.compile(r"(?:grad_clip|clip_grad)\W{0,4}=?\W{0,4}(?:dict\()?[^)]{0,80}?\bmax_norm\W{0,4}[=:]\s*([\d.e+-]+)")
 _NO_CLIP = re.compile(r"\b(?:grad_clip|clip_grad) ?= ?None")
@@ -35,22 +42,23 @@ _BEGIN = re.compile(r"Environment info:|System environment:|\"env_info\"")
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     reader = _Reader()
+    in_text, in_json = Alike(lines, _point), Alike(lines, _point_of_json)
     logger = ""
     for at, line in lines:
         if (found := _LOGGER.search(line)) is not None and found[1] != logger:
             if logger:
                 yield Restart(at, f"{found[1]} writes, after {logger}")
             logger = found[1]
-        if (match := _EPOCH.search(line)) is not None:
-            is_engine, epoch, i, num, rest = match.groups()
-            step = (int(epoch) - 1) * int(num) + int(i)
-            yield from reader.point(at, step, float(epoch), rest, is_engine=bool(is_engine))
-        elif (match := _ITERATION.search(line)) is not None:
-            is_engine, i, total, rest = match.groups()
-            yield from reader.total(at, int(total))
-            yield from reader.point(at, int(i), None, rest, is_engine=bool(is_engine))
+        if (point := _point(at, line)) is not None:
+            if point.epoch is None:
+                yield from reader.total(at, int(point.metrics[LENGTH]))
+            yield from reader.point(_counted_through(point), is_engine="(train)" in line)
+            if reader.is_steady:
+                yield from map(_counted_through, in_text.after(line))
         elif _JSON.match(line):
             yield from reader.json(at, line)
+            if reader.is_steady:
+                yield from reader.more_json(in_json, line)
         else:
             yield from reader.other(at, line)
 
@@ -61,22 +69,19 @@ class _Reader:
         self._has_points = self._has_said_total = False
         self._epoch = self._base = self._last = 0
 
-    def point(self, at: int, step: int, epoch: float | None, rest: str, *, is_engine: bool) -> Iterator[Item]:
-        values: dict[str, float] = {}
-        metrics: dict[str, float] = {}
-        for name, text in _fields(rest):
-            column = COLUMNS.get(name)
-            if column is None and not name.startswith("loss"):
-                continue
-            if (value := number(text)) is not None:
-                (metrics if column is None else values)[column or name] = value
-        if not values:
-            yield Unread(at, "the line ends before any value of the step")
+    @property
+    def is_steady(self) -> bool:
+        """Whether there is nothing left to be said beside the points."""
+        return self._means.is_said and self._has_points
+
+    def point(self, point: Point, *, is_engine: bool) -> Iterator[Item]:
+        if not point.values:
+            yield Unread(point.line, "the line ends before any value of the step")
             return
         if not self._means.is_said:
-            yield from self._windows() if is_engine else self._means.seen(step)
+            yield from self._windows() if is_engine else self._means.seen(point.step)
         self._has_points = True
-        yield Point(at, step, values, metrics, epoch=epoch)
+        yield point
 
     def _windows(self) -> Iterator[Item]:
         self._means.is_said = True
@@ -88,15 +93,25 @@ class _Reader:
         """mmcv counts `iter` within the epoch there, unless it trains by iterations; mmengine has a `step` of all."""
         if '"loss' not in line and '"grad_norm"' not in line:
             return
-        numbers = ((name, number(text)) for name, text in _FIELD.findall(line))
-        places = {name: value for name, value in numbers if value is not None and 0 <= value < LARGEST_STEP}
-        epoch, i = places.get("epoch"), places.get("iter")
-        if (step := places.get("step")) is None and i is not None:
-            step = float(self._counted(int(epoch or 1), int(i)))
-        if step is None:
+        point = _point_of_json(at, line)
+        if point.step is None:
             yield Unread(at, "neither a step nor an iteration")
             return
-        yield from self.point(at, int(step), epoch, line, is_engine="step" in places)
+        if not _HAS_STEP.search(line):
+            point.step = self._counted(int(point.epoch or 1), int(point.step))
+        yield from self.point(point, is_engine=_HAS_STEP.search(line) is not None)
+
+    def more_json(self, alike: Alike, line: str) -> Iterator[Item]:
+        for points in alike.after(line):
+            if not _HAS_STEP.search(line) and points.step is not None:
+                if points.epoch is not None and (points.epoch != self._epoch).any():
+                    for point in points.each():
+                        point.step = self._counted(int(point.epoch or 1), int(point.step or 0))
+                        yield point
+                    continue
+                self._last = int(points.step[-1])
+                points.step = points.step + self._base
+            yield points
 
     def _counted(self, epoch: int, i: int) -> int:
         if epoch == self._epoch + 1 and i <= self._last:
@@ -119,6 +134,47 @@ class _Reader:
             yield Setting(at, "max_norm", number(clip[1]), "max_norm")
         elif (no_clip := _NO_CLIP.search(line)) is not None:
             yield Setting(at, "max_norm", None, no_clip[0].partition("=")[0].strip())
+
+
+def _point(at: int, line: str) -> Point | None:
+    """Of a line of text, with the step as it stands there and how many there are of the epoch, or of all."""
+    if (match := _EPOCH.search(line)) is not None:
+        epoch, i, length, rest = match.groups()
+        point = Point(at, int(i), epoch=float(epoch))
+    elif (match := _ITERATION.search(line)) is not None:
+        i, length, rest = match.groups()
+        point = Point(at, int(i))
+    else:
+        return None
+    _put(point, rest)
+    point.metrics[LENGTH] = float(length)
+    return point
+
+
+def _counted_through(point: OneOrMany) -> OneOrMany:
+    length = point.metrics.pop(LENGTH)
+    if point.epoch is not None and point.step is not None:
+        step = (point.epoch - 1) * length + point.step
+        point.step = step.astype(np.int64) if isinstance(step, np.ndarray) else int(step)
+    return point
+
+
+def _point_of_json(at: int, line: str) -> Point:
+    numbers = ((name, number(text)) for name, text in _FIELD.findall(line))
+    places = {name: value for name, value in numbers if value is not None and 0 <= value < LARGEST_STEP}
+    step = places.get("step", places.get("iter"))
+    point = Point(at, None if step is None else int(step), epoch=places.get("epoch"))
+    _put(point, line)
+    return point
+
+
+def _put(point: Point, text: str) -> None:
+    for name, printed in _fields(text):
+        column = COLUMNS.get(name)
+        if column is None and not name.startswith("loss"):
+            continue
+        if (value := number(printed)) is not None:
+            (point.metrics if column is None else point.values)[column or name] = value
 
 
 def _fields(text: str) -> Iterable[tuple[str, str]]:

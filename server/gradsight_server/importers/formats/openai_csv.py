@@ -6,9 +6,11 @@ All numbers are means over the steps since the row before; gradients are unscale
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.formats import csv_table
-from gradsight_server.importers.items import Item, Point
+from gradsight_server.importers.items import Item, Point, Points
 from gradsight_server.importers.means import Means
 from gradsight_server.importers.opening import decoded
 
@@ -26,13 +28,29 @@ def recognise(path: Path, head: bytes) -> bool:
 def read(path: Path, options: Options) -> Iterator[Item]:
     means = Means({"loss": "loss", "grad_norm_before_clip": "grad_norm"})
     for item in csv_table.read(path, options):
-        if isinstance(item, Point):
-            logarithm = item.metrics.pop(LOGARITHM, None)
-            if logarithm is not None:
-                item.values["loss_scale"] = 2.0 ** min(logarithm, MAX_LOGARITHM)
-            if not means.is_said:
-                yield from means.seen(item.step)
-        yield item
+        if isinstance(item, Points) and not means.is_said:
+            for point in item.each():
+                yield from _with_scale(point, means)
+        elif isinstance(item, Point | Points):
+            yield from _with_scale(item, means)
+        else:
+            yield item
+
+
+def _with_scale(point: Point | Points, means: Means) -> Iterator[Item]:
+    if isinstance(point, Points):
+        if (logarithms := point.metrics.pop(LOGARITHM, None)) is not None:
+            point.values["loss_scale"] = np.array([_power(logarithm) for logarithm in logarithms.tolist()])
+    else:
+        if (logarithm := point.metrics.pop(LOGARITHM, None)) is not None:
+            point.values["loss_scale"] = _power(logarithm)
+        if not means.is_said:
+            yield from means.seen(point.step)
+    yield point
+
+
+def _power(logarithm: float) -> float:
+    return 2.0 ** min(logarithm, MAX_LOGARITHM)
 
 
 FORMAT = FileFormat(
