@@ -18,8 +18,8 @@ from gradsight_server.importers.lines import LineSource
 
 LEAST = 8
 """Of fewer lines columns are slower than points."""
-MAX_NUMBERS = 64
-MAX_LINE = 4_096
+MAX_NUMBERS = 256
+MAX_LINE = 16_384
 MAX_SHAPES = 8
 """The kinds of lines seen last are remembered."""
 MAX_PAUSE = 1_024

@@ -7,6 +7,7 @@ thousand and more are rounded to `1K`, `2K`.
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Unread
 from gradsight_server.importers.means import Means
@@ -22,28 +23,37 @@ _PRINTED = Printed({**NAMES, "steps": "total_steps"})
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
     means = Means({"loss": "loss", "grad_norm_before_clip": "grdn"})
+    alike = Alike(lines, _point)
     has_said_rounded = False
     for at, line in lines:
         match = _STEP.search(line)
         if match is None:
             yield from _PRINTED.read(at, line)
             continue
-        step = number(match[1])
-        values: dict[str, float] = {}
-        metrics: dict[str, float] = {}
-        for name, text in _FIELD.findall(match[3]):
-            column = COLUMNS.get(name.lower())
-            if (column is not None or "loss" in name) and (value := number(text)) is not None:
-                (metrics if column is None else values)[column or name] = value
-        if not values or step is None:
+        point = _point(at, line)
+        if point is None:
             yield Unread(at, "the line ends before any value of the step")
             continue
         if not means.is_said:
-            yield from means.seen(step)
+            yield from means.seen(point.step)
         if not match[1].isdigit() and not has_said_rounded:
             has_said_rounded = True
             yield Meaning("step", "step", significant_digits=1, remark="From a thousand on, in thousands.")
-        yield Point(at, step, values, metrics, epoch=None if match[2] is None else number(match[2]))
+        yield point
+        if means.is_said:
+            yield from alike.after(line)
+
+
+def _point(at: int, line: str) -> Point | None:
+    match = _STEP.search(line)
+    if match is None or (step := number(match[1])) is None:
+        return None
+    point = Point(at, step, epoch=None if match[2] is None else number(match[2]))
+    for name, text in _FIELD.findall(match[3]):
+        column = COLUMNS.get(name.lower())
+        if (column is not None or "loss" in name) and (value := number(text)) is not None:
+            (point.metrics if column is None else point.values)[column or name] = value
+    return point if point.values else None
 
 
 FORMAT = LineFormat(

@@ -7,6 +7,7 @@ by; nanoGPT prints no norm at all, which is for whoever reads the points to say.
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Setting, Unread
 from gradsight_server.importers.numbers import number
@@ -35,28 +36,37 @@ _PRINTED = Printed({**NAMES, "max_iters": "total_steps", "num_iterations": "tota
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
+    alike = Alike(lines, _point)
     has_said_total = has_said_smoothed = False
     for at, line in lines:
         match = _HEAD.search(line)
-        if match is None:
+        point = _point(at, line)
+        if match is None or point is None:
             yield from _PRINTED.read(at, line)
             continue
-        values: dict[str, float] = {}
-        metrics: dict[str, float] = {}
-        for part in re.split(r" ?\| ?|, ", match[3]):
-            _put(values, metrics, part)
-        if "val loss" in metrics:
+        if "val loss" in point.metrics:
             continue  # an evaluation
-        if not values:
+        if not point.values:
             yield Unread(at, "a step without a value that is known")
             continue
         if match[2] is not None and not has_said_total:
             has_said_total = True
             yield Setting(at, "total_steps", float(match[2]), "step")
-        if "lrm" in metrics and not has_said_smoothed:
+        if "lrm" in point.metrics and not has_said_smoothed:
             has_said_smoothed = True
             yield SMOOTHED
-        yield Point(at, int(match[1]), values, metrics)
+        yield point
+        yield from alike.after(line)
+
+
+def _point(at: int, line: str) -> Point | None:
+    match = _HEAD.search(line)
+    if match is None:
+        return None
+    point = Point(at, int(match[1]))
+    for part in re.split(r" ?\| ?|, ", match[3]):
+        _put(point.values, point.metrics, part)
+    return point
 
 
 def _put(values: dict[str, float], metrics: dict[str, float], part: str) -> None:

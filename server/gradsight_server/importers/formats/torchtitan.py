@@ -7,6 +7,7 @@ Lines of several ranks say the same.
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.numbers import number
@@ -21,21 +22,27 @@ _PRINTED = Printed({**NAMES, "max_norm": "max_norm", "training.max_norm": "max_n
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
+    alike = Alike(lines, _point)
     for at, line in lines:
-        match = _STEP.search(line)
-        if match is None:
+        if _STEP.search(line) is None:
             yield from _PRINTED.read(at, line)
-            continue
-        step = number(match[1])
-        texts = {"loss": match[2], "grad_norm_before_clip": match[3]}
-        if "lr: " in match[4] and (lr := _LR.search(match[4])) is not None:
-            texts["lr"] = lr[1]
-        values = {name: value for name, text in texts.items() if text and (value := number(text)) is not None}
-        if step is None or not values:
+        elif (point := _point(at, line)) is None:
             yield Unread(at, "a step without a loss or a norm")
-            continue
-        rank = _RANK.search(line)
-        yield Point(at, step, values, rank=0 if rank is None else int(rank[1]))
+        else:
+            yield point
+            yield from alike.after(line)
+
+
+def _point(at: int, line: str) -> Point | None:
+    match = _STEP.search(line)
+    if match is None or (step := number(match[1])) is None:
+        return None
+    texts = {"loss": match[2], "grad_norm_before_clip": match[3]}
+    if "lr: " in match[4] and (lr := _LR.search(match[4])) is not None:
+        texts["lr"] = lr[1]
+    values = {name: value for name, text in texts.items() if text and (value := number(text)) is not None}
+    rank = _RANK.search(line)
+    return Point(at, step, values, rank=0 if rank is None else int(rank[1])) if values else None
 
 
 FORMAT = LineFormat(

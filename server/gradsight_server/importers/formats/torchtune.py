@@ -6,6 +6,7 @@ The norm is that of the step, before clipping, and only there where clipping is 
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.names import column_of
@@ -18,22 +19,29 @@ _PRINTED = Printed()
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
+    alike = Alike(lines, _point)
     for at, line in lines:
         match = _STEP.search(line)
         if match is None:
             yield from _PRINTED.read(at, line)
-            continue
-        values: dict[str, float] = {}
-        metrics: dict[str, float] = {}
-        for name, text in _FIELD.findall(match[2]):
-            column = column_of(name)
-            if (column is not None or "loss" in name) and (value := number(text)) is not None:
-                (metrics if column is None else values)[column or name] = value
-        values.pop("step", None)
-        if values or metrics:
-            yield Point(at, int(match[1]), values, metrics)
+        elif (point := _point(at, line)) is not None:
+            yield point
+            yield from alike.after(line)
         elif ":" not in match[2]:
             yield Unread(at, "a step without a value")
+
+
+def _point(at: int, line: str) -> Point | None:
+    match = _STEP.search(line)
+    if match is None:
+        return None
+    point = Point(at, int(match[1]))
+    for name, text in _FIELD.findall(match[2]):
+        column = column_of(name)
+        if (column is not None or "loss" in name) and (value := number(text)) is not None:
+            (point.metrics if column is None else point.values)[column or name] = value
+    point.values.pop("step", None)
+    return point if point.values or point.metrics else None
 
 
 FORMAT = LineFormat(

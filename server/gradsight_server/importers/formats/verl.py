@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Unread
 from gradsight_server.importers.numbers import number
@@ -42,28 +43,40 @@ _PRINTED = Printed({**NAMES, "total_training_steps": "total_steps"})
 
 
 def read(lines: Lines, options: Options) -> Iterator[Item]:
+    alike = Alike(lines, lambda at, line: _point(at, line, "actor"))
     has_critic = has_said = False
     for at, line in lines:
         match = _STEP.search(line)
         if match is None:
             yield from _PRINTED.read(at, line)
             continue
-        fields = dict(_fields(match[2]))
-        has_critic = has_critic or "critic/grad_norm" in fields
-        metrics = {name: value for name, value in fields.items() if name in METRICS}
-        for role, columns in COLUMNS.items():
-            values = {columns[name]: value for name, value in fields.items() if name in columns}
-            if "actor/loss" in fields and role == "actor":
-                values["loss"] = fields["actor/loss"]
-            if not values or (role == "critic" and not has_critic):
+        has_critic = has_critic or "critic/grad_norm" in dict(_fields(match[2]))
+        for role in COLUMNS:
+            point = _point(at, line, role)
+            if point is None or (role == "critic" and not has_critic):
                 continue
             if not has_said:
                 has_said = True
                 yield Meaning("grad_norm_before_clip", f"{role}/grad_norm", averaged_over_steps=math.nan, remark=MEAN)
-            stream = role if has_critic else "main"
-            yield Point(at, int(match[1]), values, metrics if role == "actor" else {}, stream=stream)
-        if not fields and ":" not in match[2]:
+            point.stream = role if has_critic else "main"
+            yield point
+        if ":" not in match[2]:
             yield Unread(at, "a step without a value")
+        if not has_critic:
+            yield from alike.after(line)
+
+
+def _point(at: int, line: str, role: str) -> Point | None:
+    """What a line tells of the actor or of the critic."""
+    match = _STEP.search(line)
+    if match is None:
+        return None
+    fields, columns = dict(_fields(match[2])), COLUMNS[role]
+    values = {columns[name]: value for name, value in fields.items() if name in columns}
+    if "actor/loss" in fields and role == "actor":
+        values["loss"] = fields["actor/loss"]
+    metrics = {name: value for name, value in fields.items() if name in METRICS and role == "actor"}
+    return Point(at, int(match[1]), values, metrics) if values else None
 
 
 def _fields(text: str) -> Iterator[tuple[str, float]]:
