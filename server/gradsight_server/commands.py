@@ -279,6 +279,7 @@ def report(
     log_format: Annotated[
         str, typer.Option(metavar="NAME", help="Of a log: its format; auto tells by its content.")
     ] = "auto",
+    columns: Columns = None,
     server: Server = DEFAULT_SERVER,
     token: Token = None,
 ) -> None:
@@ -286,7 +287,14 @@ def report(
     from gradsight_server.reporting import write_report  # late: numpy, the importers
 
     code = write_report(
-        target, output=output, kind=kind, max_norm=max_norm, log_format=log_format, server=server, token=token
+        target,
+        output=output,
+        kind=kind,
+        max_norm=max_norm,
+        log_format=log_format,
+        columns=columns,
+        server=server,
+        token=token,
     )
     raise typer.Exit(code)
 

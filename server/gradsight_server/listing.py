@@ -15,6 +15,8 @@ from gradsight_server.cli import complain
 COLOURS = {"running": "green", "stalled": "yellow", "silent": "yellow", "failed": "red", "finished": "dim"}
 SEVERITY_COLOURS = {"ok": "green", "info": "", "warning": "yellow", "critical": "bold red"}
 WIDTH_OF_A_PIPE = 200
+MAX_LISTED = 200
+"""So many of the newest runs tell which projects there are."""
 
 
 def list_runs(server: str, token: str | None, *, project: str | None, limit: int, as_json: bool) -> int:
@@ -26,9 +28,19 @@ def list_runs(server: str, token: str | None, *, project: str | None, limit: int
         return 0
     items = answer["items"]
     if not items:
-        return complain(f"there are no runs at {server} yet.", exit_code=1)
+        return complain(_nothing(server, token, project), exit_code=1)
     terminal().print(_table(items, time.time()))
     return 0
+
+
+def _nothing(server: str, token: str | None, project: str | None) -> str:
+    newest = get_json(server, token, "runs", {"limit": MAX_LISTED})["items"] if project is not None else []
+    known = ", ".join(sorted({repr(run["project"]) for run in newest}))
+    return (
+        f"there is no run of project {project!r}; there are {known}."
+        if known
+        else f"there are no runs at {server} yet."
+    )
 
 
 def _table(items: list[dict[str, Any]], now_s: float) -> Table:

@@ -13,7 +13,9 @@ from gradsight_server.asking import get_json
 from gradsight_server.assets import find_package_file
 from gradsight_server.diagnosing import RUN_ID
 from gradsight_server.errors import SettingsError
+from gradsight_server.importers.format import Options
 from gradsight_server.importers.importing import Wish, import_log
+from gradsight_server.importers.mapping import parse_map
 from gradsight_server.importers.opening import standard_input
 from gradsight_server.importers.reading import Source, sources_of
 from gradsight_server.importing import HttpDestination
@@ -23,6 +25,7 @@ from gradsight_server.reports.page import page
 
 Kind = Literal["html", "md", "json"]
 KINDS: tuple[Kind, ...] = ("html", "md", "json")
+BY_NAME: dict[str, Kind] = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 
 
 def write_report(
@@ -32,6 +35,7 @@ def write_report(
     kind: str | None,
     max_norm: float | None,
     log_format: str,
+    columns: str | None,
     server: str,
     token: str | None,
 ) -> int:
@@ -44,7 +48,8 @@ def write_report(
     made = _kind(kind, output)
     if made == "html" and output is None and sys.stdout.isatty():
         raise SettingsError("an HTML report is 5 MB: name a file with -o, or ask for --format md.")
-    contents = _found(target, max_norm, log_format, server, token, with_figures=made == "html")
+    wish = Wish(Options(parse_map(columns)), max_norm)
+    contents = _found(target, wish, log_format, server, token, with_figures=made == "html")
     text = _written(contents, made)
     if output is None:
         print(text, end="")
@@ -60,8 +65,11 @@ def write_report(
 def _kind(asked: str | None, output: Path | None) -> Kind:
     """What is asked for, or what the file's name says."""
     if asked is None:
-        by_name: dict[str, Kind] = {".md": "md", ".markdown": "md", ".json": "json"}
-        return by_name.get(output.suffix.lower() if output else "", "html")
+        if output is None:
+            return "html"
+        if (found := BY_NAME.get(output.suffix.lower())) is None:
+            raise SettingsError(f"-o must end in .html, .htm, .md or .json, or say --format; got {output.name!r}.")
+        return found
     for kind in KINDS:
         if asked == kind:
             return kind
@@ -77,34 +85,33 @@ def _written(contents: Contents, kind: Kind) -> str:
     return page(contents, plotly_js=plotly_js, written_at_s=time.time())
 
 
-def _found(
-    target: str, max_norm: float | None, log_format: str, server: str, token: str | None, *, with_figures: bool
-) -> Contents:
+def _found(target: str, wish: Wish, log_format: str, server: str, token: str | None, *, with_figures: bool) -> Contents:
+    max_norm = wish.max_norm
     if RUN_ID.fullmatch(target) and not Path(target).exists():
         if max_norm is not None:
             raise SettingsError("--max-norm is for logs: a run on a server knows its own threshold.")
         return gather(functools.partial(get_json, server, token), target, with_figures=with_figures)
     if max_norm is not None and not 0 < max_norm < math.inf:
         raise SettingsError(f"--max-norm must be a positive number, got {max_norm!r}.")
-    return _of_log(target, max_norm, log_format, with_figures=with_figures)
+    return _of_log(target, wish, log_format, with_figures=with_figures)
 
 
-def _of_log(target: str, max_norm: float | None, log_format: str, *, with_figures: bool) -> Contents:
+def _of_log(target: str, wish: Wish, log_format: str, *, with_figures: bool) -> Contents:
     """A log becomes a run on a server of its own, which then is asked like any other."""
     from gradsight_server.private_server import private_server  # late: FastAPI
 
     with private_server() as (url, token), ExitStack() as opened:
         if target == "-":
             path = opened.enter_context(standard_input())
-            sources = sources_of(path, log_format, "standard input")
+            sources = sources_of(path, log_format, "standard input", wish.options)
             sources = [Source(one.path, one.format, one.name, identity="-") for one in sources]
         else:
-            sources = sources_of(Path(target), log_format)
+            sources = sources_of(Path(target), log_format, options=wish.options)
         if len(sources) > 1:
             raise SettingsError(f"{target!r} holds {len(sources)} logs: name one of them.")
         destination = HttpDestination(url, token)
         opened.callback(destination.close)
-        imported = import_log(sources[0], destination, Wish(max_norm=max_norm))
+        imported = import_log(sources[0], destination, wish)
         notes = list(imported.notes)
         if len(imported.runs) > 1:
             others = ", ".join(run.name for run in imported.runs[:-1])

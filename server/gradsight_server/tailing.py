@@ -28,6 +28,8 @@ def tail_run(
     """Prints the steps until the run ends or the person does; the exit code."""
     run = get_json(server, token, f"runs/{run_id}")
     name = stream or ("main" if "main" in run["streams"] or not run["streams"] else run["streams"][0])
+    if stream is not None and run["streams"] and stream not in run["streams"]:
+        raise NothingToReadError(f"run {run['id']} has no stream {stream!r}; it has {', '.join(run['streams'])}.")
     console = terminal()
     if not as_json:
         console.print(Text.assemble(plain(run["name"], style="bold"), plain(f"  stream {name}", style="dim")))

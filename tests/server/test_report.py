@@ -98,6 +98,14 @@ def test_a_log_needs_no_server(tmp_path: Path, capsys: Captured) -> None:
     assert told["run"]["name"] == "train.jsonl"
 
 
+def test_a_logs_columns_may_be_named(tmp_path: Path, capsys: Captured) -> None:
+    log = tmp_path / "mine.csv"
+    log.write_text("it,gn\n" + "".join(f"{i},{1 + i % 7}.5\n" for i in range(60)))
+    assert run(str(log), "--map", "step=it,norm=gn", "--max-norm", "4", "--format", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["diagnosis"]["main"]["range"]["num_finite"] == 60
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -106,6 +114,8 @@ def test_a_log_needs_no_server(tmp_path: Path, capsys: Captured) -> None:
         ((RUN, "--max-norm", "1"), 2, "--max-norm is for logs"),
         (("nowhere.log", "--max-norm", "-1", "-o", "r.html"), 2, "--max-norm must be a positive number, got -1.0"),
         (("e" * 32, "--format", "md"), 1, "no run"),
+        ((RUN, "-o", "r.pdf"), 2, "-o must end in .html, .htm, .md or .json, or say --format; got 'r.pdf'"),
+        (("nowhere.log", "--map", "nope=x", "-o", "r.html"), 2, "--map: 'nope' is no column"),
         ((RUN, "--format", "md", "-o", "/no/such/folder/r.md"), 2, "cannot be written"),
     ],
 )

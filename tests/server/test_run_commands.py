@@ -101,6 +101,8 @@ def test_tail_follows_a_run_to_its_end(tmp_path: Path) -> None:
         (("compare", RUN), 2, "2 to 8 runs, got 1"),
         (("compare", RUN, "e" * 32), 1, "no run"),
         (("tail", "e" * 32), 1, "no run"),
+        (("tail", RUN, "--stream", "nope"), 1, "has no stream 'nope'; it has main."),
+        (("runs", "--project", "nope"), 1, "there is no run of project 'nope'; there are 'lm'."),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(

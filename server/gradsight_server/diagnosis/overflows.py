@@ -88,12 +88,11 @@ class Overflows:
     def skips(self) -> Bools:
         """Steps that the scaler skipped: as recorded; else where the scale fell or the gradient was not finite."""
         observed = self.observed
-        column = observed.steps.skipped
-        if column is not None and column.recorded.any():
+        if observed.skipped.any():
             return observed.skipped & ~observed.has_reason("user", "no_gradient")
         if not self.is_scaled:
             return np.zeros(observed.num_rows, dtype=np.bool_)
-        return self._fell | self._overflowed
+        return (self._fell | self._overflowed) & ~observed.applied
 
     @cached_property
     def _fell(self) -> Bools:

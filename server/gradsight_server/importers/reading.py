@@ -17,7 +17,6 @@ from gradsight_server.importers.names import column_of
 from gradsight_server.importers.opening import DAMAGE, open_log, read_head
 from gradsight_server.importers.registry import (
     HEAD_BYTES,
-    LAST,
     format_named,
     is_of_several_steps,
     recognise,
@@ -72,7 +71,8 @@ def sources_of(
             raise NothingToReadError(f"{name!r} is a folder; name a file in it.")
         if path.is_file():
             _check_columns(path, name, given, options)
-        return [Source(path, given, name)]
+        is_mapped = bool(options.columns) and isinstance(given, LineFormat)
+        return [Source(path, key_value.with_columns(options) if is_mapped else given, name)]
     if not path.is_dir():
         return [_of_file(path, name, options)]
     if (found := recognise(path)) is not None:
@@ -90,7 +90,7 @@ def _of_file(path: Path, name: str, options: Options) -> Source:
     if not head.strip():
         raise NothingToReadError(f"{name!r} is empty.")
     found = recognise(path)
-    if options.columns and (found is None or found.name == LAST):
+    if options.columns and (found is None or isinstance(found, LineFormat)):
         found = key_value.with_columns(options)
     if found is None:
         raise NothingToReadError(_refusal(path, name, head))

@@ -340,3 +340,10 @@ def test_what_a_log_tells_in_words_is_a_note(tmp_path: Path) -> None:
     told = [note for note in log.notes if "not finite" in note]
     assert told[0] == "Line 6: The mean norm since the start of epoch 0 is inf: a step of it was not finite."
     assert (len(told), log.notes[-1]) == (5, "2 more lines like the last.")
+
+
+def test_a_persons_word_on_columns_goes_over_a_tools_own_format(tmp_path: Path) -> None:
+    text = "".join(f"s:{i} trl:2.5 lr:0.000600 norm:{i}.5 mine:{i + 100}.25\n" for i in range(60))
+    part = only_part(read(tmp_path, text, grad_norm_before_clip="mine", step="s"))
+    assert norms(part) == [i + 100.25 for i in range(60)]
+    assert steps(part) == list(range(60))

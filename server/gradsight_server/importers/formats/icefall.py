@@ -20,7 +20,8 @@ NORM = Meaning(
     "grad-norm quartiles",
     averaged_over_steps=math.nan,
     remark="The median of the last 100 steps or fewer, beside single steps that were scaled down much; gradients are "
-    "weighted by the root mean square of their parameter, and the threshold moves with the median.",
+    "weighted by the root mean square of their parameter, and the threshold moves with the median. A factor of 0.0 is "
+    "a norm that is not finite; that step is applied, with gradients of 0.",
 )
 STEP = Meaning("step", "batch", remark="Batches begin anew with each epoch; they are counted on from the last printed.")
 
@@ -123,7 +124,7 @@ class _Reader:
             yield Unread(at, "a factor and a threshold were expected")
             return
         norm = math.nan if math.isnan(factor) else math.inf if factor <= 0 else limit / factor
-        yield Point(at, None, {"grad_norm_before_clip": norm, "max_norm": limit, "clip_coef": factor})
+        yield Point(at, None, {"grad_norm_before_clip": norm, "max_norm": limit, "clip_coef": factor, "skipped": 0.0})
 
 
 FORMAT = LineFormat(

@@ -205,9 +205,9 @@ def pairs_of(line: str) -> dict[str, str]:
     return {name: value for name, (_, value) in _pairs(line, ()).items()}
 
 
-def bare_names(line: str) -> set[str]:
-    """Words right before a number, whatever they are."""
-    return {match[1] for match in _BARE.finditer(line)}
+def bare_names(line: str) -> list[str]:
+    """Words right before a number, whatever they are; each once, in order."""
+    return list(dict.fromkeys(match[1] for match in _BARE.finditer(line)))
 
 
 def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:

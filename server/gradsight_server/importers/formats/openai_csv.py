@@ -50,7 +50,7 @@ def _with_scale(point: Point | Points, means: Means) -> Iterator[Item]:
 
 
 def _power(logarithm: float) -> float:
-    return 2.0 ** min(logarithm, MAX_LOGARITHM)
+    return float(2.0 ** min(logarithm, MAX_LOGARITHM))
 
 
 FORMAT = FileFormat(

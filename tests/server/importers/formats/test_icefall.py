@@ -3,8 +3,11 @@
 (zipformer/optim.py); `global_batch_idx` after ZipVoice (zipvoice/bin/train_zipvoice.py)."""
 
 import math
+from pathlib import Path
 
+from gradsight_server.diagnosis import diagnose
 from gradsight_server.importers.formats.icefall import FORMAT
+from tests.server.importers import kit
 from tests.server.importers.formats.reading import read
 
 LOG = """
@@ -61,3 +64,15 @@ def test_a_global_batch_index_is_the_step() -> None:
 def test_lines_cut_short_are_told() -> None:
     lines = "Epoch 1, batch 50, loss[los\ngrad-norm quartiles 1.0e+01 2.0e+01, threshold=6.0e+01, percent-clipped=1.0"
     assert [unread.line for unread in read(FORMAT, lines).unread] == [1, 2]
+
+
+def test_a_step_scaled_by_zero_was_applied_and_is_no_skip(tmp_path: Path) -> None:
+    batches = "".join(
+        f"2024-03-01 09:00:43,100 INFO [train.py:1] Epoch 1, batch {i}, loss[loss=0.5, over 1.0 frames. ], lr: 1.00e-03, "
+        f"grad_scale: {2.0 if i < 30 else 1.0}\n"
+        for i in range(60)
+    )
+    zero = "2024-03-01 09:00:43,100 WARNING [optim.py:500] Scaling gradients by 0.0, model_norm_threshold=60.0\n"
+    told = diagnose(kit.only_part(kit.read(tmp_path, batches + zero)).steps)
+    assert told.nonfinite.num_steps == 1
+    assert told.loss_scaling.num_skipped == 1  # where the scale fell
