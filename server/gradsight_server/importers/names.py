@@ -181,6 +181,18 @@ def is_after_clip(name: str) -> bool:
     return is_norm and bool({"after", "post", "postclip", "clipped"}.intersection(words)) and "max" not in words
 
 
+_LAYER = re.compile(r"(?:.*/)?(?:grad(?:ient)?s?_(?:2(?:\.0)?_)?norms?(?:_l2)?)[/_.](?P<layer>.+)")
+
+
+def layer_of(name: str) -> str | None:
+    """The layer whose gradient's norm this is: `grad_2.0_norm/fc.weight`, `gradients_norm_fc.weight`."""
+    match = _LAYER.fullmatch(name)
+    if match is None or is_after_clip(name):
+        return None
+    layer = match["layer"]
+    return None if not re.search(r"[A-Za-z]", layer) or layer.lower() in ("total", "step", "epoch", "mean") else layer
+
+
 @lru_cache(maxsize=4096)
 def setting_of(name: str) -> str | None:
     """Which `Setting` a name in a configuration stands for: `--clip-grad`, `optimizer.max_grad_norm`; or None."""

@@ -80,13 +80,20 @@ class Between:
             yield from self.unnumbered()
 
     def until(
-        self, step: float | None, time_s: float | None = None, *, line: int, step_s: float | None = None
+        self,
+        step: float | None,
+        time_s: float | None = None,
+        *,
+        line: int,
+        step_s: float | None = None,
+        before: int | None = None,
     ) -> Iterator[Item]:
         """The points before the one of a line.
 
         Args:
             step: The line's; None where it has none.
             step_s: How long a step takes, where the line tells.
+            before: The last step that the line does not speak of, where it tells.
         """
         if step is None or not 0 <= step < 1e15:
             yield from self.unnumbered()
@@ -95,6 +102,9 @@ class Between:
         first = next((time for _, time in self._waiting if time is not None), None)
         if self._step is not None and self._step < end:
             begin, begin_s = self._step, self._time_s
+        elif before is not None and 0 <= before < end:
+            begin = before
+            begin_s = time_s - (end - begin) * step_s if step_s and time_s is not None else None
         elif step_s and time_s is not None and first is not None:
             num_steps = max(len(self._waiting), round(min((time_s - first) / step_s, MAX_WINDOW)))
             begin = max(0, end - num_steps - 1)

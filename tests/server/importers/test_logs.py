@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradsight_server.diagnosis import diagnose
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.logs import read_logs
 from tests.server.importers.kit import column, norms, only_part, read, steps, write
@@ -347,3 +348,32 @@ def test_a_persons_word_on_columns_goes_over_a_tools_own_format(tmp_path: Path) 
     part = only_part(read(tmp_path, text, grad_norm_before_clip="mine", step="s"))
     assert norms(part) == [i + 100.25 for i in range(60)]
     assert steps(part) == list(range(60))
+
+
+@pytest.mark.parametrize(("power", "fits"), [(0.5, True), (0.25, False)])
+def test_columns_of_layers_are_layers_and_must_add_up_to_the_total(tmp_path: Path, power: float, fits: bool) -> None:
+    text = "step,grad_2.0_norm/fc.weight,grad_2.0_norm/fc.bias,grad_2.0_norm_total,grad_norm_percentile\n" + "".join(
+        f"{i},{3.0 + i % 2},{4.0 + i % 3},{((3.0 + i % 2) ** 2 + (4.0 + i % 3) ** 2) ** power!r},99\n"
+        for i in range(400)
+    )
+    part = only_part(read(tmp_path, text))
+    assert part.steps.layers is not None
+    assert part.steps.layers.names == ("fc.weight", "fc.bias")
+    codes = [finding.code for finding in diagnose(part.steps).findings]
+    assert ("layers_do_not_add_up" in codes) is not fits
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_of_a_long_table_with_its_newest_row_first_every_row_is_read(tmp_path: Path, kind: str) -> None:
+    rows = [(i, 2.0 + i / 7, 1.0 + i % 5) for i in reversed(range(5_000))]
+    names = ("step", "loss", "grad_norm")
+    if kind == "csv":
+        text = ",".join(names) + "\n" + "".join(f"{i},{loss!r},{norm!r}\n" for i, loss, norm in rows)
+    else:
+        text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    log = read(tmp_path, text)
+    part = only_part(log)
+    assert steps(part) == list(range(5_000))
+    assert norms(part) == [norm for _, _, norm in reversed(rows)]
+    assert part.num_attempts == 1
+    assert "newest row comes first" in log.notes[0]

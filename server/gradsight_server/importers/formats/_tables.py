@@ -7,7 +7,7 @@ from typing import Any
 from gradsight import wire
 from gradsight_server.importers.format import Options
 from gradsight_server.importers.items import Item, Point, Unread
-from gradsight_server.importers.names import chosen
+from gradsight_server.importers.names import chosen, layer_of
 from gradsight_server.importers.numbers import is_recorded, number
 
 MAX_NAMES = 10_000
@@ -16,8 +16,9 @@ MAX_LAYOUTS = 1_000
 TEXTS = frozenset(wire.TEXT_COLUMNS)
 KEYS = frozenset({"step", "epoch", "rank", "wall_time_s", "stream"})
 
+LAYER = "layer_norms"
 Layout = list[tuple[str, str | None]]
-"""(the log's name, our column or None for a metric) of each cell."""
+"""(the log's name, our column or None for a metric) of each cell; of a norm of a layer (the layer, LAYER)."""
 
 
 class Columns:
@@ -45,7 +46,13 @@ class Columns:
         ours = {theirs: column for column, theirs in chosen(self._names).items() if column not in taken} | self._own
         if "stream" in self._names:
             ours.setdefault("stream", "stream")
-        return [(name, ours.get(name)) for name in names]
+        return [(name, ours[name]) if name in ours else _aside(name) for name in names]
+
+
+def _aside(name: str) -> tuple[str, str | None]:
+    """A layer by its own name, which has a dot in it, so that `grad_norm_percentile` is none; else a metric."""
+    layer = layer_of(name)
+    return (name, None) if layer is None or "." not in layer else (layer, LAYER)
 
 
 def whole_objects(text: str, at: int) -> tuple[list[dict[str, Any]], int]:
@@ -85,11 +92,13 @@ def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Ite
                 yield Unread(line, f"{name} must be a number, got {shown if len(shown) <= 60 else shown[:57] + '…'}")
         elif column is None:
             point.metrics[name] = value
+        elif column == LAYER:
+            point.layer_norms[name] = value
         elif column in KEYS:
             _put_key(point, column, value)
         else:
             point.values[column] = value
-    if point.values or point.metrics:
+    if point.values or point.metrics or point.layer_norms:
         yield point
 
 

@@ -3,14 +3,14 @@
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
+from gradsight_server.importers.formats._order import oldest_first
 from gradsight_server.importers.formats._tables import Columns, Layout, items_of, point_of
-from gradsight_server.importers.items import Item, Meaning, Point, Points, Restart, Unread
+from gradsight_server.importers.items import Item, Point, Restart, Unread
 from gradsight_server.importers.lines import MAX_LINE, LineSource
 from gradsight_server.importers.names import chosen
 from gradsight_server.importers.numbers import is_recorded, number
@@ -18,8 +18,6 @@ from gradsight_server.importers.opening import decoded, open_log, read_head
 
 DELIMITERS = (",", ";", "\t", "|")
 BLANKS = "blanks"
-MIN_FALLING = 10
-NEWEST_FIRST = Meaning("step", "step", remark="The newest row comes first in this table; it is read from its end.")
 OF_A_STEP = {"step", "loss", "grad_norm_before_clip", "loss_scale"}
 _DIGITS = re.compile(r"[+-]?(?:\d[\d.,]*(?:e[+-]?\d+)?|\b(?:nan|inf)\b)", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*")
@@ -84,11 +82,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
     with open_log(path) as file:
         source = LineSource(file)
-        items = _items(path, _Rows(source, delimiter), options)
-        if _falls(lines, delimiter, options):
-            yield NEWEST_FIRST
-            items = reversed([one for item in items for one in (item.each() if isinstance(item, Points) else [item])])
-        yield from items
+        yield from oldest_first(_items(path, _Rows(source, delimiter), options))
     yield from (Unread(*problem) for problem in source.problems)
 
 
@@ -100,19 +94,6 @@ def column_names(path: Path) -> list[str]:
         return []
     head = lines[0].strip("\r")
     return _names(head.split() if delimiter == BLANKS else next(csv.reader([head], delimiter=delimiter)))[0]
-
-
-def _falls(lines: list[str], delimiter: str, options: Options) -> bool:
-    """Whether each of the first rows is of an earlier step than the one before, as where the newest comes first."""
-    rows = list(_Rows(enumerate(lines, 1), delimiter))
-    names = _names(rows[0])[0] if isinstance(rows[0], list) else []
-    step = dict(options.columns).get("step") or chosen(names).get("step")
-    if step not in names:
-        return False
-    place = names.index(step)
-    cells = [row[place] for row in rows[1:] if isinstance(row, list) and len(row) == len(names)]
-    steps = [found for cell in cells if (found := number(cell)) is not None]
-    return len(steps) >= MIN_FALLING and all(after < before for before, after in pairwise(steps))
 
 
 class _Rows:

@@ -81,7 +81,8 @@ class _Reader:
         self._last = last
         yield from self._meanings(last - first + 1, "clip" in metrics)
         step = float(self._base + last)
-        yield from self.between.until(step, now_s, line=at, step_s=values.get("step_time_s"))
+        before = self._base + first - 1
+        yield from self.between.until(step, now_s, line=at, step_s=values.get("step_time_s"), before=before)
         yield Point(at, step, values, metrics, epoch=float(epoch))
 
     def _meanings(self, width: int, has_percent: bool) -> Iterator[Item]:

@@ -14,6 +14,7 @@ import msgspec
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
+from gradsight_server.importers.formats._order import oldest_first
 from gradsight_server.importers.formats._tables import Columns, items_of, point_of, whole_objects
 from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.lines import LineSource
@@ -35,7 +36,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     if first[:1] == "[" or first.partition("\n")[0].rstrip() == "{":
         yield from _of_document(path, options)
     else:
-        yield from _of_lines(path, options)
+        yield from oldest_first(_of_lines(path, options))
 
 
 def _of_lines(path: Path, options: Options) -> Iterator[Item]:

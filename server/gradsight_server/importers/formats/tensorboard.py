@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.items import Item, Meaning, Point, Restart, Unread
-from gradsight_server.importers.names import chosen, is_after_clip, words_of
+from gradsight_server.importers.names import chosen, layer_of, words_of
 
 MAGIC = b"brain.Event:"
 """Each event file begins with a record that holds this and the version of the file."""
@@ -26,7 +26,6 @@ CRC = Struct("<I")
 SCALAR_PLUGIN = "scalars"
 NUMBERS = (1, 2, 3, 9, 14, 19)
 """DT_FLOAT, DOUBLE, INT32, INT64, BFLOAT16 and HALF in TensorFlow's types.proto."""
-_LAYER = re.compile(r"(?:.*/)?(?:grad(?:ient)?s?_(?:2(?:\.0)?_)?norms?(?:_l2)?)[/_.](?P<layer>.+)")
 _AGAINST_ANOTHER_AXIS = re.compile(r" vs\.? ")
 """Megatron-LM writes each scalar twice, the second time by samples: `grad-norm vs samples`."""
 
@@ -107,19 +106,10 @@ def _put(point: Point, scalar: _Scalar, tags: dict[str, str]) -> None:
     column = tags.get(scalar.tag)
     if column is not None:
         point.values[column] = scalar.value
-    elif (layer := _layer_of(scalar.tag)) is not None:
+    elif (layer := layer_of(scalar.tag)) is not None:
         point.layer_norms[layer] = scalar.value
     elif not _AGAINST_ANOTHER_AXIS.search(scalar.tag):
         point.metrics[scalar.tag] = scalar.value
-
-
-def _layer_of(tag: str) -> str | None:
-    """The layer whose gradient's norm this tag is: `grad_2.0_norm/fc.weight`, `gradients_norm/fc.weight`."""
-    match = _LAYER.fullmatch(tag)
-    if match is None or is_after_clip(tag):
-        return None
-    layer = match["layer"]
-    return None if not re.search(r"[A-Za-z]", layer) or layer.lower() in ("total", "step", "epoch", "mean") else layer
 
 
 def _first_time(file: Path) -> float:

@@ -19,6 +19,9 @@ accum_grad: 2
 """
 
 
+SKIP = "[host] 2024-05-01 10:00:00,100 (trainer:1) WARNING: The grad norm is nan. Skipping updating the model.\n"
+
+
 def test_lines_are_points_and_results_of_an_epoch_only_count() -> None:
     got = read(FORMAT, LOG)
     lines = [point for point in got.points if "loss" in point.values]
@@ -56,3 +59,9 @@ def test_without_results_an_epoch_goes_on_from_the_last_line() -> None:
 
 def test_a_cut_line_is_told() -> None:
     assert [unread.line for unread in read(FORMAT, "3epoch:train:1-90batch: iter_ti").unread] == [1]
+
+
+def test_a_line_tells_of_how_many_batches_the_skipped_ones_are() -> None:
+    points = read(FORMAT, f"{SKIP}{SKIP}2epoch:train:101-300batch: loss=2.0, train_time=0.5").points
+    assert [point.step for point in points] == list(range(101, 301))
+    assert sum(point.values.get("skipped", 0.0) for point in points) == 2
