@@ -111,6 +111,8 @@ class Assembly:
             case Restart():
                 self._is_restarted = True
                 self.placing.restart()
+                if item.is_other_run:
+                    self.placing.other_run()
             case Unread():
                 self.told.num_unread += 1
                 if len(self.told.unread) < MAX_UNREAD:

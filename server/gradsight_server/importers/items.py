@@ -158,6 +158,8 @@ class Restart:
 
     line: int
     why: str
+    is_other_run: bool = False
+    """It says so itself: no step can make it the run before, resumed."""
 
 
 @dataclass(slots=True)

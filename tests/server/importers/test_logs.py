@@ -377,3 +377,50 @@ def test_of_a_long_table_with_its_newest_row_first_every_row_is_read(tmp_path: P
     assert norms(part) == [norm for _, _, norm in reversed(rows)]
     assert part.num_attempts == 1
     assert "newest row comes first" in log.notes[0]
+
+
+def test_two_optimizers_norms_in_one_row_are_two_streams(tmp_path: Path) -> None:
+    rows = [
+        {"it": i, "gen": {"grad_norm": 1.0 + i, "loss": 0.5}, "disc/grad_norm": 2.0 + i, "lr": 0.1, "fps": 9}
+        for i in range(9)
+    ]
+    first, second = read(tmp_path, rows).parts
+    assert (first.stream, second.stream) == ("generator", "discriminator")
+    assert norms(first) == [1.0 + i for i in range(9)]
+    assert norms(second) == [2.0 + i for i in range(9)]
+    assert steps(first) == steps(second) == list(range(9))
+    assert column(first, "lr") == column(second, "lr") == [0.1] * 9
+    assert (column(first, "loss"), column(second, "loss")) == ([0.5] * 9, [None] * 9)
+    assert (list(first.context.metrics), list(second.context.metrics)) == (["fps"], [])
+
+
+def test_beside_a_norm_of_all_the_optimizers_norms_are_metrics(tmp_path: Path) -> None:
+    rows = [{"it": i, "grad_norm": 3.0, "gen/grad_norm": 1.0, "disc/grad_norm": 2.0} for i in range(9)]
+    assert norms(only_part(read(tmp_path, rows))) == [3.0] * 9
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[batch={step}/900]:",
+        "2024-05-01 10:00:00.123\thost:0\ttrain:967\tINFO\t[step={step}/900,epoch=0]",
+        "[epoch=2/9][batch={within}/25]:",
+        "=== Step {step} ===",
+    ],
+)
+def test_a_step_on_a_line_of_its_own_is_that_of_the_lines_below(tmp_path: Path, header: str) -> None:
+    text = "".join(
+        header.format(step=i, within=i - 50)
+        + f"\n\t Train loss/train/total: 2.5\n\t Train l2_norm/grad/global: {i}.5\n"
+        f"\t loss scale: 1024\n"
+        for i in range(50, 75)
+    )
+    part = only_part(read(tmp_path, text))
+    assert steps(part) == list(range(50, 75))
+    assert norms(part) == [i + 0.5 for i in range(50, 75)]
+    assert column(part, "loss_scale") == [1024.0] * 25
+
+
+def test_a_step_that_is_told_once_is_not_that_of_all_lines_after(tmp_path: Path) -> None:
+    part = only_part(read(tmp_path, "Step 100:\n" + "".join(f"grad norm: {i}.5\n" for i in range(9))))
+    assert norms(part) == [i + 0.5 for i in range(9)]

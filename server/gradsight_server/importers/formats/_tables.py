@@ -1,15 +1,16 @@
 """What tables have in common, be their rows CSV or JSON: which column is which, and a row as a point."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from gradsight import wire
 from gradsight_server.importers.format import Options
 from gradsight_server.importers.items import Item, Point, Unread
-from gradsight_server.importers.names import chosen, layer_of
+from gradsight_server.importers.names import chosen, column_of, layer_of, stream_of
 from gradsight_server.importers.numbers import is_recorded, number
 
+NORM = "grad_norm_before_clip"
 MAX_NAMES = 10_000
 MAX_LAYOUTS = 1_000
 """Rows that tell different things have different names; so many combinations are remembered."""
@@ -19,6 +20,10 @@ KEYS = frozenset({"step", "epoch", "rank", "wall_time_s", "stream"})
 LAYER = "layer_norms"
 Layout = list[tuple[str, str | None]]
 """(the log's name, our column or None for a metric) of each cell; of a norm of a layer (the layer, LAYER)."""
+Layouts = list[tuple[str, Layout]]
+"""By stream: one, unless a row has the norms of several optimizers."""
+OF_ANOTHER = ""
+"""In place of a column: the cell is of another stream."""
 
 
 class Columns:
@@ -27,26 +32,56 @@ class Columns:
     def __init__(self, options: Options) -> None:
         self._own = {theirs: ours for ours, theirs in options.columns}
         self._names: dict[str, None] = {}
-        self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._layouts: dict[tuple[str, ...], Layouts] = {}
 
-    def layout(self, names: tuple[str, ...]) -> Layout:
+    def layouts(self, names: tuple[str, ...]) -> Layouts:
         """What each of these names is."""
         found = self._layouts.get(names)
         if found is None:
             found = self._layouts[names] = self._made(names)
         return found
 
-    def _made(self, names: tuple[str, ...]) -> Layout:
+    def _made(self, names: tuple[str, ...]) -> Layouts:
         known = len(self._names)
         if known < MAX_NAMES:
             self._names.update(dict.fromkeys(names))
         if len(self._names) != known or len(self._layouts) >= MAX_LAYOUTS:
             self._layouts.clear()  # a new name may be the better one for a column
+        streams = [] if NORM in self._own.values() or "stream" in self._names else _streams(self._names)
+        if not streams:
+            return [("main", self._layout(names, self._names))]
+        first, *_ = streams
+        found = []
+        for stream in streams:
+            among = [name for name in self._names if stream_of(name) in (stream, None)]
+            layout = self._layout(names, among)
+            is_aside = [column in (None, LAYER) and stream_of(name) is None for name, column in layout]
+            found.append(
+                (
+                    stream,
+                    [
+                        (name, OF_ANOTHER)
+                        if stream_of(theirs) not in (stream, None) or (aside and stream != first)
+                        else (name, column)
+                        for theirs, (name, column), aside in zip(names, layout, is_aside, strict=True)
+                    ],
+                )
+            )
+        return found
+
+    def _layout(self, names: Iterable[str], among: Iterable[str]) -> Layout:
         taken = set(self._own.values())
-        ours = {theirs: column for column, theirs in chosen(self._names).items() if column not in taken} | self._own
+        ours = {theirs: column for column, theirs in chosen(among).items() if column not in taken} | self._own
         if "stream" in self._names:
             ours.setdefault("stream", "stream")
         return [(name, ours[name]) if name in ours else _aside(name) for name in names]
+
+
+def _streams(names: Iterable[str]) -> list[str]:
+    """The optimizers whose norms stand side by side; none where there is a norm of all."""
+    norms = [stream_of(name) for name in names if column_of(name) == NORM]
+    streams = list(dict.fromkeys(stream for stream in norms if stream is not None))
+    return streams if len(streams) > 1 and None not in norms else []
 
 
 def _aside(name: str) -> tuple[str, str | None]:
@@ -71,11 +106,15 @@ def whole_objects(text: str, at: int) -> tuple[list[dict[str, Any]], int]:
     return found, at
 
 
-def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Item]:
-    """A row as a point, and what of it is no number. A row that says nothing of a step is none."""
-    point = Point(line, None)
+def items_of(line: int, layouts: Layouts, cells: Collection[object]) -> Iterator[Item]:
+    """A row as a point of each stream, and what of it is no number. A row that says nothing of a step is none."""
+    for stream, layout in layouts:
+        yield from _of_stream(Point(line, None, stream=stream), layout, cells)
+
+
+def _of_stream(point: Point, layout: Layout, cells: Iterable[object]) -> Iterator[Item]:
     for (name, column), cell in zip(layout, cells, strict=False):
-        if cell is None or cell == "":
+        if cell is None or cell == "" or column == OF_ANOTHER:
             continue
         if type(cell) is float or type(cell) is int:
             value: float | None = float(cell) if abs(cell) < 1e300 else number(cell)
@@ -89,7 +128,9 @@ def items_of(line: int, layout: Layout, cells: Iterable[object]) -> Iterator[Ite
         if value is None:
             if column is not None and is_recorded(cell):
                 shown = repr(cell)
-                yield Unread(line, f"{name} must be a number, got {shown if len(shown) <= 60 else shown[:57] + '…'}")
+                yield Unread(
+                    point.line, f"{name} must be a number, got {shown if len(shown) <= 60 else shown[:57] + '…'}"
+                )
         elif column is None:
             point.metrics[name] = value
         elif column == LAYER:

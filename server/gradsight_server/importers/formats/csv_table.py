@@ -9,7 +9,7 @@ from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.formats._order import oldest_first
-from gradsight_server.importers.formats._tables import Columns, Layout, items_of, point_of
+from gradsight_server.importers.formats._tables import Columns, Layouts, items_of, point_of
 from gradsight_server.importers.items import Item, Point, Restart, Unread
 from gradsight_server.importers.lines import MAX_LINE, LineSource
 from gradsight_server.importers.names import chosen
@@ -128,11 +128,11 @@ class _Rows:
 
 def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
     columns = Columns(options)
-    layout: Layout = []
+    layouts: Layouts = []
     names: list[str] = []
     num_rows = 0
     has_decimal_comma: bool | None = None if rows.delimiter == ";" else False
-    alike = Alike(rows.source, lambda line, text: _point(line, text, rows.delimiter, layout))
+    alike = Alike(rows.source, lambda line, text: _point(line, text, rows.delimiter, layouts))
     for row in rows:
         if isinstance(row, csv.Error):
             yield Unread(rows.line, f"no CSV: {row}")
@@ -141,7 +141,7 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
             continue
         if not names:
             names, is_numbers = _names(row)
-            layout = columns.layout(tuple(names))
+            layouts = columns.layouts(tuple(names))
             if not is_numbers:
                 continue
         num_rows += 1
@@ -154,17 +154,17 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
         if has_decimal_comma is None and any(map(is_recorded, row)):
             has_decimal_comma = any(map(_DECIMAL_COMMA.fullmatch, row)) and not any("." in cell for cell in row)
         cells = [cell.replace(",", ".") for cell in row] if has_decimal_comma else row
-        yield from items_of(rows.line, layout, cells)
+        yield from items_of(rows.line, layouts, cells)
         if not has_decimal_comma:
             yield from alike.after(rows.text)
     if not num_rows:
         raise NothingToReadError(f"{str(path)!r} has no rows below its first line, {', '.join(names)[:80]!r}.")
 
 
-def _point(line: int, text: str, delimiter: str, layout: Layout) -> Point | None:
+def _point(line: int, text: str, delimiter: str, layouts: Layouts) -> Point | None:
     """Of a line that is a row, and no more than a point."""
     cells = text.split() if delimiter == BLANKS else text.split(delimiter)
-    return point_of(items_of(line, layout, cells)) if len(cells) == len(layout) and '"' not in text else None
+    return point_of(items_of(line, layouts, cells)) if len(cells) == len(layouts[0][1]) and '"' not in text else None
 
 
 def _names(row: list[str]) -> tuple[list[str], bool]:

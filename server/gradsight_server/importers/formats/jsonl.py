@@ -93,7 +93,7 @@ def _parts(row: dict[str, Any]) -> list[dict[str, Any]]:
 def _items(line: int, row: dict[str, Any], columns: Columns) -> Iterator[Item]:
     if any(type(value) is dict for value in row.values()):
         row = dict(_flat(row, "", 0))
-    yield from items_of(line, columns.layout(tuple(row)), row.values())
+    yield from items_of(line, columns.layouts(tuple(row)), row.values())
 
 
 def _flat(row: dict[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:

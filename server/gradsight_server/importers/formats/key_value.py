@@ -6,7 +6,7 @@ fraction (`[100/5000]`, a progress bar's `100/5000`).
 
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradsight_server.importers.alike import Alike
@@ -48,6 +48,13 @@ _HEADER = re.compile(
     r"[\s=*#-]{0,20}ep(?:och)?\W{0,4}(\d{1,9})(?:\s{0,4}(?:/|of)\s{0,4}\d{1,9})?[\s:=*#-]{0,80}", re.IGNORECASE
 )
 """A line of its own before the lines of an epoch, as Keras prints it."""
+_STEP_HEADER = re.compile(
+    r"(?:.{0,160}?(?:^|\s))?(?:\[epoch=(?P<epoch>\d{1,9})(?:/\d{1,9})?\])?"
+    r"\[(?:step|iter(?:ation)?|batch)[ =:]{1,2}(?P<step>\d{1,15})(?:/(?P<total>\d{1,15}))?"
+    r"(?:, ?epoch[ =:]\d{1,9})?\]:?\s{0,8}"
+    r"|[\s=*#-]{0,20}(?:[Ss]tep|[Ii]teration)[ =:#]{1,2}(?P<alone>\d{1,15})(?: ?/ ?\d{1,15})?[\s:=*#-]{0,80}"
+)
+"""A line of its own before the lines of a step, as Composer and OLMo print it."""
 _RANK = re.compile(r"\[?\b(?:rank|RANK|Rank)[ _:=]?(\d{1,6})\b")
 _LABEL = re.compile(r"\s{0,4}(\d{1,5}): ")
 """What `srun --label` writes before each line: a rank, if several say the same step; else it may count anything."""
@@ -78,6 +85,7 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
     plans: dict[tuple[str, ...], _Plan | None] = {}
     first_epoch: float | None = None
     header_epoch: float | None = None
+    header = _Header()
     labels = _Labels()
     alike = Alike(lines, lambda at, line: _point(at, line, own))
     for at, line in lines:
@@ -91,8 +99,10 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
                 plans.clear()
             plan = plans[skeleton] = _plan(line, own) if is_given(line) else None
         if plan is None:
-            if (header := _HEADER.fullmatch(line)) is not None:
-                header_epoch = float(header[1])
+            if (of_epoch := _HEADER.fullmatch(line)) is not None:
+                header_epoch = float(of_epoch[1])
+            elif (of_step := _STEP_HEADER.fullmatch(line)) is not None:
+                header = _Header.of(of_step)
             yield from _PRINTED.read(at, line)
             continue
         point = plan.point(at, parts[1::2])
@@ -107,6 +117,8 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
             if first_epoch is None:
                 first_epoch = point.epoch
             point.step = _counted(line, point.epoch, first_epoch)
+            if point.step is None:
+                point.step = header.step_of(point)
         yield point
         if header_epoch is None and plan.is_whole:
             yield from alike.after(line)
@@ -114,6 +126,26 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
 
 def _point(at: int, line: str, own: Mapping[str, str]) -> Point:
     return _plan(line, own).point(at, _NUMBER.split(line)[1::2])
+
+
+@dataclass(slots=True)
+class _Header:
+    """A step that the lines below are of, as long as none of them says something once more."""
+
+    step: float | None = None
+    told: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> "_Header":
+        step = float(match["step"] or match["alone"])
+        is_within_epoch = match["epoch"] is not None and match["total"] is not None
+        return cls(float(match["epoch"]) * float(match["total"]) + step if is_within_epoch else step)
+
+    def step_of(self, point: Point) -> float | None:
+        if not self.told.isdisjoint(point.values):
+            self.step = None
+        self.told.update(point.values)
+        return self.step
 
 
 @dataclass(slots=True)
@@ -268,5 +300,22 @@ FORMAT = LineFormat(
     read=read,
     weight=0.2,
     only_matching=False,  # what a line has in it is looked at once for all lines of its kind
-    words=("norm", "cale", "lip", "NORM", "CALE", "LIP", "Norm", "f16", "fp16", "poch", "POCH"),
+    words=(
+        "norm",
+        "cale",
+        "lip",
+        "NORM",
+        "CALE",
+        "LIP",
+        "Norm",
+        "f16",
+        "fp16",
+        "poch",
+        "POCH",
+        "[step",
+        "[batch",
+        "[iter",
+        "Step ",
+        "Iteration ",
+    ),
 )

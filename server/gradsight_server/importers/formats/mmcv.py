@@ -37,6 +37,9 @@ _FIELD = re.compile(r'(?<![\w.])"?([\w.]{1,80})"?: {1,4}"?([-\d.e+]+|nan|inf|NaN
 _CLIP = re.compile(r"(?:grad_clip|clip_grad)\W{0,4}=?\W{0,4}(?:dict\()?[^)]{0,80}?\bmax_norm\W{0,4}[=:]\s*([\d.e+-]+)")
 _NO_CLIP = re.compile(r"\b(?:grad_clip|clip_grad) ?= ?None")
 _LOGGER = re.compile(r" - (\w+) - INFO - (?:Epoch|Iter)")
+_NAMED = re.compile(
+    r"(?:work_dir\W{1,4}|Checkpoints will be saved to )(?P<dir>[\w./~-]{1,400})|\"exp_name\": \"(?P<exp>[^\"]{1,200})\""
+)
 _BEGIN = re.compile(r"Environment info:|System environment:|\"env_info\"")
 
 
@@ -47,14 +50,12 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
     for at, line in lines:
         if (found := _LOGGER.search(line)) is not None and found[1] != logger:
             if logger:
-                yield Restart(at, f"{found[1]} writes, after {logger}")
+                yield Restart(at, f"{found[1]} writes, after {logger}", is_other_run=True)
             logger = found[1]
         if (point := _point(at, line)) is not None:
-            if point.epoch is None:
-                yield from reader.total(at, int(point.metrics[LENGTH]))
-            yield from reader.point(_counted_through(point), is_engine="(train)" in line)
+            yield from reader.text(point, is_engine="(train)" in line)
             if reader.is_steady:
-                yield from map(_counted_through, in_text.after(line))
+                yield from reader.more_text(in_text, line)
         elif _JSON.match(line):
             yield from reader.json(at, line)
             if reader.is_steady:
@@ -68,11 +69,32 @@ class _Reader:
         self._means = Means(MEANS, remark="Of the steps since the line before.")
         self._has_points = self._has_said_total = False
         self._epoch = self._base = self._last = 0
+        self._length: float | None = None
+        """How many steps an epoch has."""
+        self._named: dict[str, str] = {}
+        """What the configuration calls the run: the last part of where it writes to, its experiment."""
 
     @property
     def is_steady(self) -> bool:
         """Whether there is nothing left to be said beside the points."""
         return self._means.is_said and self._has_points
+
+    def text(self, point: Point, *, is_engine: bool) -> Iterator[Item]:
+        length = point.metrics[LENGTH]
+        if point.epoch is None:
+            yield from self.total(point.line, int(length))
+        elif self._has_points and self._length not in (None, length):
+            yield Restart(point.line, f"an epoch of {length:g} steps, after {self._length:g}", is_other_run=True)
+        self._length = None if point.epoch is None else length
+        yield from self.point(_counted_through(point), is_engine=is_engine)
+
+    def more_text(self, alike: Alike, line: str) -> Iterator[Item]:
+        for points in alike.after(line):
+            if points.epoch is None or (points.metrics[LENGTH] == self._length).all():
+                yield _counted_through(points)
+            else:
+                for point in points.each():
+                    yield from self.text(point, is_engine="(train)" in line)
 
     def point(self, point: Point, *, is_engine: bool) -> Iterator[Item]:
         if not point.values:
@@ -127,6 +149,11 @@ class _Reader:
             yield Setting(at, "total_steps", float(total), "Iter")
 
     def other(self, at: int, line: str) -> Iterator[Item]:
+        for named in _NAMED.finditer(line):
+            what, name = (named.lastgroup or ""), (named["exp"] or named["dir"]).rstrip("/.").rpartition("/")[2]
+            if self._named.setdefault(what, name) != name:
+                self._named[what] = name
+                yield Restart(at, f"the name of another run, {name}", is_other_run=True)
         if _BEGIN.search(line) and self._has_points:
             self._has_points = False
             yield Restart(at, "another launch prints its environment")
@@ -195,5 +222,5 @@ FORMAT = LineFormat(
         r'|^\{"mode": "train"|^\{"(?:lr|base_lr|data_time)": .*"(?:data_time|iter|step)": '
     ),
     read=read,
-    also=re.compile(r"grad_clip|clip_grad|nvironment info:|ystem environment:|\"env_info\""),
+    also=re.compile(r"grad_clip|clip_grad|nvironment info:|ystem environment:|\"env_info\"|work_dir|will be saved to "),
 )

@@ -3,8 +3,10 @@
 LocalVisBackend (visualization/vis_backend.py)."""
 
 import math
+from pathlib import Path
 
 from gradsight_server.importers.formats.mmcv import FORMAT
+from tests.server.importers import kit
 from tests.server.importers.formats.reading import read
 
 
@@ -80,3 +82,32 @@ def test_no_clipping_and_another_launch_are_told() -> None:
 def test_cut_lines_are_told() -> None:
     lines = 'Epoch [1][50/300]\tlr: \n{"mode": "train", "epoch": 1, "loss": 1.0'
     assert [unread.line for unread in read(FORMAT, lines).unread] == [1, 2]
+
+
+def _launch(work_dir: str, first: int, length: int = 300) -> str:
+    return "".join(
+        [
+            "2024-05-01 10:00:00,123 - mmdet - INFO - Environment info:\n",
+            f"2024-05-01 10:00:01,123 - mmdet - INFO - Start running, host: a@b, work_dir: /home/a/{work_dir}\n",
+            *(
+                f"2024-05-01 10:00:02,123 - mmdet - INFO - Epoch [1][{i}/{length}]\tlr: 1.0e-03, grad_norm: 2.5, loss: 1.5\n"
+                for i in range(first, first + 100, 10)
+            ),
+        ]
+    )
+
+
+def _runs_and_attempts(tmp_path: Path, text: str) -> list[tuple[int, int]]:
+    return [(part.run, part.num_attempts) for part in kit.read(tmp_path, text).parts]
+
+
+def test_another_work_dir_is_another_run_and_the_same_one_an_attempt(tmp_path: Path) -> None:
+    assert _runs_and_attempts(tmp_path, _launch("one", 10) + _launch("one", 60)) == [(0, 2)]
+    assert _runs_and_attempts(tmp_path, _launch("one", 10) + _launch("two", 60)) == [(0, 1), (1, 1)]
+    assert _runs_and_attempts(tmp_path, _launch("one", 10) + _launch("two", 200)) == [(0, 1), (1, 1)]
+
+
+def test_epochs_of_another_length_are_of_another_run_unless_a_launch_says_it_is_the_same(tmp_path: Path) -> None:
+    assert _runs_and_attempts(tmp_path, _launch("one", 10) + _launch("one", 200, length=600)) == [(0, 2)]
+    bare = _launch("one", 200, length=600).partition("Start")[2].partition("\n")[2]
+    assert _runs_and_attempts(tmp_path, _launch("one", 10) + bare) == [(0, 1), (1, 1)]
