@@ -53,8 +53,9 @@ def _loss_is_lost(observed: Observed) -> bool:
 
 
 def _stands_still(observed: Observed, overflows: Overflows) -> bool:
-    """Whether a scale that never moved is a fixed one, rather than a scaler's that has not had to move yet."""
-    if overflows.skips.any() or not overflows.has_scale:
+    """Whether a scale that never moved is a fixed one, rather than a scaler's that has not had to move yet, or that a
+    log shows only where it has ended: nobody fixes one so small."""
+    if overflows.skips.any() or not overflows.has_scale or float(overflows.scale[0]) < borders.COLLAPSED_SCALE:
         return False
     as_begun = float(overflows.scale[0]) in borders.INITIAL_SCALES
     return not as_begun or observed.num_rows > borders.NEVER_GROWS_INTERVALS * borders.USUAL_GROWTH_INTERVAL

@@ -76,3 +76,9 @@ def test_a_step_scaled_by_zero_was_applied_and_is_no_skip(tmp_path: Path) -> Non
     told = diagnose(kit.only_part(kit.read(tmp_path, batches + zero)).steps)
     assert told.nonfinite.num_steps == 1
     assert told.loss_scaling.num_skipped == 1  # where the scale fell
+
+
+def test_a_tiny_scale_that_is_seen_only_once_has_collapsed(tmp_path: Path) -> None:
+    batch = "2024-03-01 09:00:43,100 INFO [train.py:1] Epoch 1, batch 9, loss[loss=0.5, over 1.0 frames. ], lr: 1e-03, "
+    told = diagnose(kit.only_part(kit.read(tmp_path, batch + "grad_scale: 6.1e-05\n")).steps)
+    assert told.loss_scaling.verdict == "collapsed"
