@@ -231,4 +231,11 @@ def _filter(log_format: LineFormat) -> Callable[[str], object] | None:
 
 def _has_any(words: tuple[str, ...]) -> Callable[[str], bool] | None:
     """Whether a text has one of the words."""
-    return (lambda text: any(word in text for word in words)) if words else None
+
+    def has_any(text: str) -> bool:
+        for word in words:  # `any` over a generator takes twice as long, and this is asked of each line  # noqa: SIM110
+            if word in text:
+                return True
+        return False
+
+    return has_any if words else None
