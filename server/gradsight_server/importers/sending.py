@@ -6,7 +6,7 @@ The same log gives the same messages again, so that sending it twice changes not
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -223,7 +223,7 @@ class Sending(Sink):
         self.on_sent()
 
     def _begin(self, run: int, attempt: int, stream: str, rows: list[Row | Rows]) -> None:
-        times = [moment for time_s in _times(rows) if (moment := _moment(time_s)) is not None]
+        times = [time_s for time_s in _moments(rows) if time_s is not None]
         if times:
             self._last_time_s[run] = max(times[-1], self._last_time_s.get(run, 0.0))
         if (run, attempt) not in self._started_at_s:
@@ -261,6 +261,8 @@ class Sending(Sink):
                     continue
                 names.add(name)
             known[name] = values
+        if not known:
+            return
         for step, *row in zip(steps, *known.values(), strict=True):
             for name, value in zip(known, row, strict=True):
                 yield wire.Metric(step=step, name=name, value=value)
@@ -287,13 +289,16 @@ def _text(text: str, most: int) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
 
 
-def _times(rows: list[Row | Rows]) -> Iterator[float | None]:
+def _moments(rows: list[Row | Rows]) -> list[float | None]:
+    moments: list[float | None] = []
     for row in rows:
         if isinstance(row, Row):
-            yield row.point.wall_time_s
+            moments.append(_moment(row.point.wall_time_s))
+        elif row.points.wall_time_s is None:
+            moments += [None] * len(row)
         else:
-            times = row.points.wall_time_s
-            yield from [None] * len(row) if times is None else times.tolist()
+            moments += map(_moment, row.points.wall_time_s.tolist())
+    return moments
 
 
 def _batch(rows: list[Row | Rows]) -> wire.Batch:
@@ -311,8 +316,8 @@ def _batch(rows: list[Row | Rows]) -> wire.Batch:
             batch.skipped = [None if value is None or math.isnan(value) else value != 0 for value in column]
         elif name in wire.INTEGER_COLUMNS:
             setattr(batch, name, [_count(value) for value in column])
-    times = [_moment(time_s) for time_s in _times(kept)]
-    if any(time_s is not None for time_s in times):
+    times = _moments(kept)
+    if times.count(None) < len(times):
         batch.wall_time_s = times
     if any(row.rank for row in kept):
         batch.rank = [row.rank for row, part in zip(kept, steps, strict=True) for _ in part]
@@ -329,13 +334,11 @@ def _values(row: Row | Rows) -> dict[str, list[float]]:
 
 def _put_texts(batch: wire.Batch, rows: list[Row | Rows], steps: list[list[int]]) -> None:
     """Columns of rows have none."""
-    points = [
-        point
-        for row, part in zip(rows, steps, strict=True)
-        for point in ([row.point] if isinstance(row, Row) else [None] * len(part))
-    ]
-    reasons = [None if point is None else point.skip_reason for point in points]
-    layers = [None if point is None else point.first_nonfinite_layer for point in points]
+    reasons: list[str | None] = []
+    layers: list[str | None] = []
+    for row, part in zip(rows, steps, strict=True):
+        reasons += [row.point.skip_reason] if isinstance(row, Row) else [None] * len(part)
+        layers += [row.point.first_nonfinite_layer] if isinstance(row, Row) else [None] * len(part)
     if any(reasons):
         batch.skip_reason = [reason if reason in wire.SKIP_REASONS else None for reason in reasons]  # type: ignore[misc]
     if any(layers):
