@@ -175,6 +175,8 @@ class Placing:
         track = self._tracks.get((points.stream, points.rank))
         if track is None or not points.values or track.digits is not None or self._is_other_run:
             return False
+        if len(points) < 2:  # the last one stays open
+            return False
         if (track.run, track.attempt, track.launch) != (self.run, self.attempt, self._launch):
             return False
         steps = _steps_after(track, points)

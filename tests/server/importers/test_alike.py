@@ -160,3 +160,13 @@ def test_any_spelling_of_a_number_is_the_number(text: str) -> None:
     items = points_of(f"n={step} {kept}\n" * 20)
     assert isinstance(items[1], Points)
     assert set(flat(items)[5][1:]) == {int(step), float(kept[2:])}
+
+
+@pytest.mark.parametrize("num_more", range(1, 5))
+def test_columns_are_whole_whatever_is_left_of_them_after_the_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_more: int
+) -> None:
+    monkeypatch.setattr(assembly, "NUM_HELD", 20)
+    text = "step,loss,grad_norm\n" + "".join(f"{i},2.5,{i}.5\n" for i in range(20 + num_more))
+    (part,) = read(tmp_path, text).parts
+    assert part.steps.step.tolist() == list(range(20 + num_more))
