@@ -8,7 +8,7 @@ that hangs cannot keep anything from the disk. After a fork the child starts wit
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -251,7 +251,7 @@ class Sender:
         self._last_contact = monotonic()
         self._stream: str | None = None
         self._report = Report()
-        self._num_damaged = 0
+        self._num_counted: dict[str, int] = {}
         self._sweep = self._new_sweep()
 
     def work(self) -> None:
@@ -264,6 +264,8 @@ class Sender:
         while not exporter._spool.is_empty and monotonic() < (exporter._deadline or 0.0):
             if not self._flush():
                 return
+        if exporter.dropped:
+            self._flush(last_word=True)
 
     def _has_to_end(self) -> bool:
         """Waits until it is time to send again; whether the exporter has been closed meanwhile."""
@@ -274,18 +276,20 @@ class Sender:
         exporter._has_much.clear()
         return exporter._closing.is_set()
 
-    def _flush(self) -> bool:
+    def _flush(self, *, last_word: bool = False) -> bool:
         """Send what is spooled, or a heartbeat; False where the server did not take it."""
         try:
             frames, position = self._exporter._spool.read(MAX_READ_BYTES)
             while frames:
-                for frame, _ in messages(frames):
-                    self._deliver(frame)
+                for message in messages(frames):
+                    self._deliver(*message)
                 self._exporter._spool.acknowledge(position)
                 frames, position = self._exporter._spool.read(MAX_READ_BYTES)
-            self._count_damaged(self._exporter._spool.num_damaged + self._report.num_damaged)
-            if monotonic() - self._last_contact > self._exporter.heartbeat_after_s:
-                self._deliver(self._heartbeat())
+            self._count("spool_damaged", self._exporter._spool.num_damaged + self._report.num_damaged)
+            self._count("spool_deleted", self._exporter._spool.num_deleted)
+            if last_word or monotonic() - self._last_contact > self._exporter.heartbeat_after_s:
+                heartbeat = self._heartbeat()
+                self._deliver(heartbeat, [heartbeat])
             self._sweep_a_little()
             self._backoff_s = 0.0
             return True
@@ -295,67 +299,57 @@ class Sender:
             self._backoff_s = min(MAX_BACKOFF_S, max(0.25, self._backoff_s * 2))
             return False
 
-    def _deliver(self, frame: Frame) -> None:
-        timeout_s = 10.0 if self._exporter._deadline is None else max(0.2, self._exporter._deadline - monotonic())
-        try:
-            answer = send(self._transport, frame, timeout_s=timeout_s)
-        except ServerRefusedError as error:
-            if error.status == 404 and frame.kind == "batch":  # another database than before: introduce the run again
-                send(self._transport, self._exporter._run_frame(self._exporter._record), timeout_s=timeout_s)
-                answer = self._again(frame, timeout_s)
-            else:
-                self._refused(frame, error)
-                answer = None
+    def _deliver(self, frame: Frame, parts: Sequence[Frame]) -> None:
+        exporter = self._exporter
+        timeout_s = 10.0 if exporter._deadline is None else max(0.2, exporter._deadline - monotonic())
+        record = wire.encode(exporter._record)
+        answer, refused = send(self._transport, frame, parts, record=record, timeout_s=timeout_s)
+        for part, error in refused:
+            self._refused(part, error)
         self._last_contact = monotonic()
-        if answer is not None:
+        if frame.kind == "batch":
             self._stream = frame.stream
+        if answer is not None:
             try:
-                self._exporter.hearing.answered(answer)
+                exporter.hearing.answered(answer)
             except Exception as error:  # the boundary: what was sent has been taken
-                self._exporter.count_dropped("alert_error", 0, error)
+                exporter.count_dropped("alert_error", 0, error)
             self._flush_after_s = min(60.0, max(0.05, answer.flush_after_s))
             if answer.layers_needed:
-                self._send_layers(frame.stream, timeout_s)
-
-    def _again(self, frame: Frame, timeout_s: float) -> wire.Answer | None:
-        try:
-            return send(self._transport, frame, timeout_s=timeout_s)
-        except ServerRefusedError as error:
-            self._refused(frame, error)
-            return None
+                self._send_layers(frame.stream, record, timeout_s)
 
     def _refused(self, frame: Frame, error: ServerRefusedError) -> None:
         self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
         spool.keep_refused(self._exporter._spool_dir, frame)
 
-    def _send_layers(self, stream: str, timeout_s: float) -> None:
+    def _send_layers(self, stream: str, record: bytes, timeout_s: float) -> None:
         for layers_id, layer_set in list(self._exporter._layer_sets.items()):
-            batch = wire.Batch(
-                attempt_id=self._exporter._attempt.attempt_id, layers_id=layers_id, layers=layer_set.names
-            )
-            frame = Frame("batch", self._exporter._run_id, stream, 0, wire.encode(batch))
-            send(self._transport, frame, timeout_s=timeout_s)
+            frame = self._without_steps(stream, wire.Batch(layers_id=layers_id, layers=layer_set.names))
+            send(self._transport, frame, [frame], record=record, timeout_s=timeout_s)
 
     def _heartbeat(self) -> Frame:
+        """A sign of life, with what has been lost so far."""
         exporter = self._exporter
         if self._stream is None:
             return exporter._run_frame(wire.RunRecord())
-        batch = wire.Batch(
-            attempt_id=exporter._attempt.attempt_id,
-            attempt_started_at_s=exporter._attempt.started_at_s,
-            dropped=exporter.dropped,
+        started_at_s = exporter._attempt.started_at_s
+        return self._without_steps(
+            self._stream, wire.Batch(attempt_started_at_s=started_at_s, dropped=exporter.dropped)
         )
-        return Frame("batch", exporter._run_id, self._stream, 0, wire.encode(batch))
+
+    def _without_steps(self, stream: str, batch: wire.Batch) -> Frame:
+        batch.attempt_id = self._exporter._attempt.attempt_id
+        return Frame("batch", self._exporter._run_id, stream, 0, wire.encode(batch))
 
     def _new_sweep(self) -> Iterator[None]:
         """Sends what earlier processes have left, a message at a time."""
         return sending_spooled(self._exporter._spool_dir, self._transport, self._report)
 
-    def _count_damaged(self, num_damaged: int) -> None:
-        """Stretches of this spool or of earlier processes' that cannot be read: how many steps nobody knows."""
-        if num_damaged > self._num_damaged:
-            self._exporter.count_dropped("spool_damaged", num_damaged - self._num_damaged)
-            self._num_damaged = num_damaged
+    def _count(self, reason: str, num_lost: int) -> None:
+        """What the spool has lost in all: steps, or stretches that cannot be read (how many steps, nobody knows)."""
+        if num_lost > self._num_counted.get(reason, 0):
+            self._exporter.count_dropped(reason, num_lost - self._num_counted.get(reason, 0))
+            self._num_counted[reason] = num_lost
 
     def _sweep_a_little(self) -> None:
         """Send some of what earlier processes have left in this spool, between this run's own batches."""

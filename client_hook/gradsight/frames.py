@@ -31,24 +31,29 @@ def packed(message: bytes) -> bytes:
     return _HEADER.pack(_MARK, len(message), zlib.crc32(message)) + message
 
 
-def read_frames(path: Path, offset: int, max_bytes: int, end: int | None = None) -> Found:
+def read_frames(path: Path, offset: int, max_bytes: int) -> Found:
     """Whole frames from `offset` on; what is damaged or cut short is passed over."""
+    with open(path, "rb") as file:
+        return frames_in(file, offset, max_bytes)
+
+
+def frames_in(file: IO[bytes], offset: int, max_bytes: int, end: int | None = None) -> Found:
+    """The same of a file that is open, up to its byte `end`."""
     frames: list[Frame] = []
     num_damaged, start = 0, offset
-    with open(path, "rb") as file:
+    file.seek(offset)
+    while offset - start < max_bytes and (end is None or offset < end):
+        header = file.read(_HEADER.size)
+        if not header:
+            break
+        frame, size = _frame_after(header, file)
+        if frame is None:
+            num_damaged += 1
+            size = _distance_to_mark(file, offset + 1) + 1
+        else:
+            frames.append(frame)
+        offset += size
         file.seek(offset)
-        while offset - start < max_bytes and (end is None or offset < end):
-            header = file.read(_HEADER.size)
-            if not header:
-                break
-            frame, size = _frame_after(header, file)
-            if frame is None:
-                num_damaged += 1
-                size = _distance_to_mark(file, offset + 1) + 1
-            else:
-                frames.append(frame)
-            offset += size
-            file.seek(offset)
     return Found(frames, offset, num_damaged)
 
 

@@ -8,6 +8,8 @@ from gradsight import wire
 
 MAX_STEPS_PER_FRAME = 1_000
 MAX_VALUES_PER_FRAME = 500_000
+MAX_EXTRAS_PER_FRAME = wire.MAX_STEPS_PER_BATCH // 2
+"""Metrics, or events: a step may bring as many again before the next one is looked at."""
 
 
 class LayerSet:
@@ -107,6 +109,7 @@ class _OpenBatch:
         same_layers = row.layer_set is None or self.layer_set is None or row.layer_set is self.layer_set
         follows = sequence is None or self._sequence is None or sequence == self._sequence + len(self.rows)
         fits = len(self.rows) < MAX_STEPS_PER_FRAME and self._num_values < MAX_VALUES_PER_FRAME
+        fits = fits and max(len(self.metrics), len(self.events)) < MAX_EXTRAS_PER_FRAME
         return fits and same_layers and follows and row.columns.keys() == self.rows[0].columns.keys()
 
     def add(self, row: StepRow, sequence: int | None) -> None:
@@ -141,35 +144,50 @@ class _OpenBatch:
         return batch
 
 
-def merged(batches: Sequence[wire.Batch]) -> wire.Batch:
-    """Batches of one stream that follow one another (see `can_follow`) as one."""
-    whole = batches[0]
-    for batch in batches[1:]:
-        whole.step += batch.step
-        for name in ("wall_time_s", "rank", *whole.columns):
-            if getattr(whole, name) is not wire.UNSET:
-                getattr(whole, name).extend(getattr(batch, name))
-        whole.layer_step += batch.layer_step
-        whole.metrics += batch.metrics
-        whole.events += batch.events
-        whole.layers = whole.layers or batch.layers
-        whole.layers_id = whole.layers_id or batch.layers_id
-        whole.dropped |= batch.dropped
-    parts = [batch.layer_norms for batch in batches if isinstance(batch.layer_norms, bytes)]
-    if parts:
-        whole.layer_norms = b"".join(parts)
-    return whole
+class Merger:
+    """Batches of one stream that follow one another, to be sent as one: no larger than the wire allows."""
 
+    def __init__(self, first: wire.Batch) -> None:
+        self._batches = [first]
+        self._num_steps, self._num_metrics, self._num_events = len(first.step), len(first.metrics), len(first.events)
 
-def can_follow(batch: wire.Batch, following: wire.Batch, num_steps: int) -> bool:
-    """Whether `following` can be merged behind `batch`, which has grown to `num_steps` steps."""
-    return (
-        bool(batch.step)
-        and bool(following.step)
-        and num_steps + len(following.step) <= MAX_STEPS_PER_FRAME
-        and following.attempt_id == batch.attempt_id
-        and following.columns.keys() == batch.columns.keys()
-        and (following.rank is wire.UNSET) == (batch.rank is wire.UNSET)
-        and (following.layers_id == batch.layers_id or None in (following.layers_id, batch.layers_id))
-        and (batch.sequence is None or following.sequence == batch.sequence + num_steps)
-    )
+    def takes(self, following: wire.Batch) -> bool:
+        """Whether it goes on where the last one ended, and there is room for it; then it is taken."""
+        first = self._batches[0]
+        num_steps = self._num_steps + len(following.step)
+        num_metrics = self._num_metrics + len(following.metrics)
+        num_events = self._num_events + len(following.events)
+        fits = (
+            bool(first.step)
+            and bool(following.step)
+            and num_steps <= MAX_STEPS_PER_FRAME
+            and max(num_metrics, num_events) <= wire.MAX_STEPS_PER_BATCH
+            and following.attempt_id == first.attempt_id
+            and following.columns.keys() == first.columns.keys()
+            and (following.rank is wire.UNSET) == (first.rank is wire.UNSET)
+            and (following.layers_id == first.layers_id or None in (following.layers_id, first.layers_id))
+            and (first.sequence is None or following.sequence == first.sequence + self._num_steps)
+        )
+        if fits:
+            self._batches.append(following)
+            self._num_steps, self._num_metrics, self._num_events = num_steps, num_metrics, num_events
+        return fits
+
+    def whole(self) -> wire.Batch:
+        """All as one; called once."""
+        whole = self._batches[0]
+        for batch in self._batches[1:]:
+            whole.step += batch.step
+            for name in ("wall_time_s", "rank", *whole.columns):
+                if getattr(whole, name) is not wire.UNSET:
+                    getattr(whole, name).extend(getattr(batch, name))
+            whole.layer_step += batch.layer_step
+            whole.metrics += batch.metrics
+            whole.events += batch.events
+            whole.layers = whole.layers or batch.layers
+            whole.layers_id = whole.layers_id or batch.layers_id
+            whole.dropped |= batch.dropped
+        parts = [batch.layer_norms for batch in self._batches if isinstance(batch.layer_norms, bytes)]
+        if parts:
+            whole.layer_norms = b"".join(parts)
+        return whole

@@ -8,17 +8,19 @@ What a kill has cut short and what a disk has damaged is left out and counted (f
 run's record and repeats the layers' names, so it can be sent by itself.
 """
 
+import os
 import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import IO, NamedTuple
 
 import msgspec
 
-from gradsight.frames import Frame, packed, read_frames
+from gradsight.frames import Found, Frame, frames_in, packed, read_frames
 
 try:
     import fcntl
@@ -39,6 +41,15 @@ class Position(NamedTuple):
     segment: Path | None
     offset: int
     num_damaged: int = 0  # stretches on the way there that could not be read back
+    num_steps: int = 0  # on the way there
+
+
+@dataclass(slots=True)
+class _Segment:
+    path: Path
+    size: int = 0
+    num_steps: int = 0
+    """Of those not acknowledged."""
 
 
 class Writer:
@@ -52,7 +63,7 @@ class Writer:
         self._lock = Lock()
         self._file: IO[bytes] | None = None
         self._lock_file: IO[bytes] | None = None
-        self._segments: deque[tuple[Path, int]] = deque()  # (segment, bytes in it), the last one is written to
+        self._segments: deque[_Segment] = deque()  # the last one is written to
         self._offset = 0  # how much of the first segment is acknowledged
         self._memory: deque[tuple[bytes, int]] = deque()  # (message, steps in it), behind everything on disk
         self._memory_bytes = 0
@@ -62,6 +73,8 @@ class Writer:
         self.error: OSError | None = None
         self.num_damaged = 0
         """Stretches of segments that could not be read back."""
+        self.num_deleted = 0
+        """Steps in segments that somebody has deleted before they were sent."""
 
     def set_lead(self, frames: list[Frame]) -> None:
         """What every new segment begins with."""
@@ -77,7 +90,7 @@ class Writer:
             self._memory_bytes += len(message)
             try:
                 while self._memory:
-                    self._write(self._memory[0][0])
+                    self._write(*self._memory[0])
                     self._leave_memory()
             except OSError as error:
                 self.error = error
@@ -92,21 +105,52 @@ class Writer:
         self._num_left_memory += 1
         return num_steps
 
-    def _write(self, message: bytes) -> None:
+    def _write(self, message: bytes, num_steps: int) -> None:
         if self._num_bytes() > MAX_SPOOL_BYTES:
             raise OSError(f"the spool has reached {MAX_SPOOL_BYTES} bytes")
+        if self._is_deleted():
+            self._save_deleted()
         lead: list[bytes] = []
-        if self._file is None or self._segments[-1][1] >= SEGMENT_BYTES:
+        if self._file is None or self._segments[-1].size >= SEGMENT_BYTES:
             self._open_segment()
             lead = self._lead
-        assert self._file is not None
-        path, size = self._segments[-1]
         # The first message of a run is the record that the segment begins with: once is enough.
-        data = b"".join(map(packed, dict.fromkeys((*lead, message))))
+        self._write_out(b"".join(map(packed, dict.fromkeys((*lead, message)))), num_steps)
+
+    def _write_out(self, data: bytes, num_steps: int) -> None:
+        assert self._file is not None
+        self._file.seek(self._segments[-1].size)  # it may have been read meanwhile
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
-        self._segments[-1] = (path, size + len(data))
+        self._segments[-1].size += len(data)
+        self._segments[-1].num_steps += num_steps
+
+    def _is_deleted(self) -> bool:
+        """Whether somebody has deleted the segment that is written to."""
+        if self._file is None or os.fstat(self._file.fileno()).st_nlink:
+            return False
+        return not self._segments[-1].path.exists()
+
+    def _save_deleted(self) -> None:
+        """What is still in our hands of it goes into a new one."""
+        assert self._file is not None
+        deleted = self._segments.pop()
+        start = 0
+        if not self._segments:
+            start, self._offset = self._offset, 0
+        self._file.seek(start)
+        rest = self._file.read(deleted.size - start)
+        for file in (self._file, self._lock_file):
+            if file is not None:
+                file.close()
+        self._file = self._lock_file = None
+        try:
+            self._open_segment()
+            self._write_out(b"".join(map(packed, self._lead)) + rest, deleted.num_steps)
+        except OSError:
+            self.num_deleted += deleted.num_steps
+            raise
 
     def _open_segment(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -117,15 +161,16 @@ class Writer:
             self._file.close()
             self._file = None
         path = self._folder / f"{self._num_segments + 1:06}.seg"
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  # unbuffered: in the page cache at once
+        # Unbuffered: in the page cache at once. It is read through the same handle, whatever becomes of its name.
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
         self._num_segments += 1
-        self._segments.append((path, 0))
+        self._segments.append(_Segment(path))
 
     def _abandon_segment(self) -> None:
         """After a failed write: cut the half frame off, and begin a new segment when the disk takes data again."""
         if self._file is None:
             return
-        path, size = self._segments[-1]
+        path, size = self._segments[-1].path, self._segments[-1].size
         try:
             self._file.truncate(size)
         except OSError:
@@ -141,12 +186,13 @@ class Writer:
         """The oldest frames not yet acknowledged, in order, and the position behind them."""
         with self._lock:
             while self._segments:
-                path, size = self._segments[0]
-                found = read_frames(path, self._offset, max_bytes, size)
+                segment = self._segments[0]
+                found = self._read_first_segment(max_bytes)
                 if found.frames:
-                    return found.frames, Position(path, found.offset, found.num_damaged)
+                    num_steps = sum(frame.num_steps for frame in found.frames)
+                    return found.frames, Position(segment.path, found.offset, found.num_damaged, num_steps)
                 self.num_damaged += found.num_damaged
-                self._offset = size
+                self._offset = segment.size
                 if len(self._segments) == 1:
                     break
                 self._drop_first_segment()
@@ -154,26 +200,38 @@ class Writer:
             frames = [msgspec.msgpack.decode(message, type=Frame) for message, _ in waiting]
             return frames, Position(None, self._num_left_memory + len(frames))
 
+    def _read_first_segment(self, max_bytes: int) -> Found:
+        segment = self._segments[0]
+        if len(self._segments) == 1 and self._file is not None:
+            return frames_in(self._file, self._offset, max_bytes, segment.size)
+        try:
+            with open(segment.path, "rb") as file:
+                return frames_in(file, self._offset, max_bytes, segment.size)
+        except FileNotFoundError:
+            self.num_deleted += segment.num_steps
+            return Found([], segment.size, 0)
+
     def acknowledge(self, position: Position) -> None:
         """The server has everything before this position."""
         with self._lock:
             if position.segment is None:
                 while self._memory and self._num_left_memory < position.offset:
                     self._leave_memory()
-            elif self._segments and self._segments[0][0] == position.segment:
+            elif self._segments and self._segments[0].path == position.segment:
                 self._offset = max(self._offset, position.offset)
+                self._segments[0].num_steps -= position.num_steps
                 self.num_damaged += position.num_damaged
-                whole = self._offset >= self._segments[0][1]
+                whole = self._offset >= self._segments[0].size
                 if whole and (len(self._segments) > 1 or self._offset > ROTATE_BYTES):
                     self._drop_first_segment()
 
     def _drop_first_segment(self) -> None:
-        path, _ = self._segments.popleft()
+        segment = self._segments.popleft()
         self._offset = 0
         if not self._segments and self._file is not None:
             self._file.close()
             self._file = None
-        _unlink(path)
+        _unlink(segment.path)
 
     @property
     def is_empty(self) -> bool:
@@ -189,7 +247,7 @@ class Writer:
 
     def _num_bytes(self) -> int:
         """In all segments."""
-        return sum(size for _, size in self._segments)
+        return sum(segment.size for segment in self._segments)
 
     def close(self) -> int:
         """Let go of the files: what is acknowledged is removed, the rest stays for a later process. How many steps
@@ -199,8 +257,8 @@ class Writer:
             num_lost = sum(num_steps for _, num_steps in self._memory)
             self._memory.clear()
             if empty:
-                for path, _ in self._segments:
-                    _unlink(path)
+                for segment in self._segments:
+                    _unlink(segment.path)
                 _remove_folder(self._folder)
             for file in (self._file, self._lock_file):
                 if file is not None:

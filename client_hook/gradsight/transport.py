@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -16,7 +16,7 @@ from gradsight.errors import (
     WireError,
 )
 from gradsight.frames import Frame
-from gradsight.rows import can_follow, merged
+from gradsight.rows import Merger
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 REFUSALS = (400, 404, 413, 415, 422)
@@ -123,20 +123,17 @@ def messages(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Frame]]]:
         group = [frame]
         first = _batch(frame)
         if first is not None:
-            batches = [first]
-            num_steps = len(first.step)
+            merger = Merger(first)
             for following in frames[index + 1 :]:
                 if following.kind != "batch" or (following.run_id, following.stream) != (frame.run_id, frame.stream):
                     break
                 batch = _batch(following)
-                if batch is None or not can_follow(batches[0], batch, num_steps):
+                if batch is None or not merger.takes(batch):
                     break
-                num_steps += len(batch.step)
-                batches.append(batch)
                 group.append(following)
-            if len(batches) > 1:
-                body = wire.encode(merged(batches))
-                frame = Frame("batch", frame.run_id, frame.stream, num_steps, body)
+            if len(group) > 1:
+                num_steps = sum(part.num_steps for part in group)
+                frame = Frame("batch", frame.run_id, frame.stream, num_steps, wire.encode(merger.whole()))
         yield frame, group
         index += len(group)
 
@@ -149,8 +146,41 @@ def _batch(frame: Frame) -> wire.Batch | None:
         return None
 
 
-def send(transport: Transport, frame: Frame, *, timeout_s: float = 10.0) -> wire.Answer | None:
-    """Send one message; the server's answer where it was a batch."""
+class Sent(NamedTuple):
+    """What became of a message."""
+
+    answer: wire.Answer | None
+    """The server's last one to a batch, if it took any."""
+    refused: list[tuple[Frame, ServerRefusedError]]
+    """What of it the server will never take, and why."""
+
+
+def send(transport: Transport, frame: Frame, parts: Sequence[Frame], *, record: bytes, timeout_s: float = 10.0) -> Sent:
+    """Send one message; one that is refused again in the parts it stands for, so that a bad one takes no other along.
+
+    Args:
+        record: What introduces the run to a server that does not know it.
+
+    Raises:
+        TransportError: the server cannot be reached or refuses the token.
+    """
+    try:
+        return Sent(_send(transport, frame, timeout_s), [])
+    except ServerRefusedError as error:
+        if error.status == 404 and frame.kind == "batch":
+            transport.put_run(frame.run_id, record, timeout_s=timeout_s)
+        elif len(parts) == 1:
+            return Sent(None, [(frame, error)])
+    answer, refused = None, []
+    for part in parts:
+        try:
+            answer = _send(transport, part, timeout_s) or answer
+        except ServerRefusedError as error:
+            refused.append((part, error))
+    return Sent(answer, refused)
+
+
+def _send(transport: Transport, frame: Frame, timeout_s: float) -> wire.Answer | None:
     if frame.kind == "run":
         transport.put_run(frame.run_id, frame.body, timeout_s=timeout_s)
         return None
@@ -185,13 +215,13 @@ def sending_spooled(spool_dir: Path | str, transport: Transport, report: Report)
             continue
         with leftover:
             for frames in leftover.runs_of_frames():
-                for frame, _ in messages(frames):
-                    try:
-                        send(transport, frame)
-                        report.num_steps += frame.num_steps
-                    except ServerRefusedError:
-                        report.num_refused += 1  # the rest must not wait for it
-                        spool.keep_refused(spool_dir, frame)
+                for frame, parts in messages(frames):
+                    # A spool whose first message is damaged does not say which run it is of, but for its id.
+                    _, refused = send(transport, frame, parts, record=wire.encode(wire.RunRecord()))
+                    report.num_steps += frame.num_steps - sum(part.num_steps for part, _ in refused)
+                    report.num_refused += len(refused)
+                    for part, _ in refused:
+                        spool.keep_refused(spool_dir, part)
                     run_ids.add(frame.run_id)
                     report.num_runs = len(run_ids)
                     yield

@@ -1,5 +1,6 @@
 """Queue and sender against a transport that can fail in every way a server can."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +11,13 @@ from typing import Any
 import pytest
 
 from gradsight import exporter as exporter_module
-from gradsight import wire
+from gradsight import spool, wire
 from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError, WireError
 from gradsight.exporter import Exporter
 from gradsight.frames import Frame, read_frames
 from gradsight.rows import Attempt, LayerSet, StepRow
 from gradsight.spool import Writer
-from gradsight.transport import MemoryTransport
+from gradsight.transport import MemoryTransport, send_spooled
 
 
 @dataclass
@@ -254,6 +255,84 @@ def test_what_a_server_refuses_is_kept_to_look_at(
     wait_until(lambda: "refused" in exporter.dropped)
     (kept,) = tmp_path.glob("refused/*.frames")
     assert len(read_frames(kept, 0, 1 << 20).frames) == 1
+
+
+class PickyTransport(MoodyTransport):
+    """Refuses every batch that has this step."""
+
+    bad_step = 5
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        if self.bad_step in wire.decode(body, wire.Batch).step:
+            raise ServerRefusedError("422", status=422)
+        return super().post_batch(run_id, stream, body)
+
+
+def test_what_is_refused_takes_nothing_along_that_it_was_merged_with(tmp_path: Path) -> None:
+    down, picky = MoodyTransport(mood=ServerUnreachableError("down")), PickyTransport()
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: down)
+    for step in range(10):
+        log(exporter, range(step, step + 1))
+        exporter._drain()
+    exporter.close(timeout_s=0.1)
+    report = send_spooled(tmp_path, picky)
+    assert picky.steps == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert (report.num_steps, report.num_refused) == (9, 1)
+    (kept,) = tmp_path.glob("refused/*.frames")
+    assert [frame.num_steps for frame in read_frames(kept, 0, 1 << 20).frames] == [1]
+
+
+def test_the_server_hears_of_what_it_refused_at_the_end(tmp_path: Path) -> None:
+    picky = PickyTransport()
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: picky)
+    log(exporter, range(5))
+    wait_until(lambda: picky.steps == list(range(5)))
+    log(exporter, range(5, 6))
+    assert exporter.close(timeout_s=5.0)
+    assert exporter.dropped == {"refused": 1}
+    assert picky.batches[-1][2].dropped == {"refused": 1}
+
+
+class ForgetfulTransport(MoodyTransport):
+    """Knows only runs that were introduced."""
+
+    def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        if run_id not in self.runs:
+            raise ServerRefusedError("404", status=404)
+        return super().post_batch(run_id, stream, body)
+
+
+def test_a_spool_whose_first_message_is_damaged_is_sent_all_the_same(tmp_path: Path) -> None:
+    down, up = MoodyTransport(mood=ServerUnreachableError("down")), ForgetfulTransport()
+    exporter = Exporter("a" * 32, Attempt("b" * 32, 1.0, 0), tmp_path, lambda: down)
+    exporter.describe(wire.RunRecord(name="n"))
+    log(exporter, range(10))
+    exporter.close(timeout_s=0.1)
+    (segment,) = tmp_path.glob("spool/*/*/*.seg")
+    data = bytearray(segment.read_bytes())
+    data[20] ^= 0xFF
+    segment.write_bytes(data)
+    report = send_spooled(tmp_path, up)
+    assert up.steps == list(range(10))
+    assert (report.num_refused, report.num_damaged) == (0, 1)
+
+
+def test_a_spool_that_is_deleted_meanwhile_loses_nothing_in_hand(exporter: Exporter, tmp_path: Path) -> None:
+    transport = exporter._connect() if exporter._connect else None
+    assert isinstance(transport, MoodyTransport)
+    log(exporter, range(5))
+    wait_until(lambda: transport.steps == list(range(5)))
+    transport.mood = ServerUnreachableError("down")
+    log(exporter, range(5, 10))
+    wait_until(lambda: bool(list(tmp_path.glob("spool/*/*/*.seg"))))
+    shutil.rmtree(tmp_path / "spool")
+    log(exporter, range(10, 15))
+    wait_until(lambda: bool(list(tmp_path.glob("spool/*/*/*.seg"))))
+    assert spool.take(next(tmp_path.glob("spool/*/*"))) is None, "it is this process's again"
+    transport.mood = None
+    assert exporter.close(timeout_s=5.0)
+    assert sorted(set(transport.steps)) == list(range(15))
+    assert exporter.dropped == {}
 
 
 def test_damage_in_an_earlier_spool_is_counted_not_passed_over_in_silence(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from gradsight import wire
-from gradsight.rows import Attempt, BatchBuilder, LayerSet, Recorded, StepRow, can_follow, merged
+from gradsight.rows import Attempt, BatchBuilder, LayerSet, Merger, Recorded, StepRow
 
 ATTEMPT = Attempt("a" * 32, 1.0, 0)
 
@@ -61,16 +61,39 @@ def test_merging_gives_what_one_batch_would_have_been() -> None:
     entries = [Recorded("main", i, row(i, layer_set, loss=1.0 + i)) for i in range(6)]
     ((_, whole),) = build(*entries)
     parts = [build(*entries[start : start + 2])[0][1] for start in (0, 2, 4)]
-    assert can_follow(parts[0], parts[1], 2)
-    assert can_follow(parts[0], parts[2], 4)
-    assert not can_follow(parts[0], parts[2], 2)  # a gap must stay visible
-    assert wire.encode(merged(parts)) == wire.encode(whole)
+    merger = Merger(parts[0])
+    assert not merger.takes(parts[2])  # a gap must stay visible
+    assert merger.takes(parts[1])
+    assert merger.takes(parts[2])
+    assert wire.encode(merger.whole()) == wire.encode(whole)
 
 
 def test_batches_of_other_shapes_are_not_merged() -> None:
     ((_, one),) = build(Recorded("main", 0, row(0, loss=1.0)))
     ((_, other),) = build(Recorded("main", 1, row(1, lr=1.0)))
     ((_, another_attempt),) = build(Recorded("main", 1, row(1, loss=1.0)), attempt=Attempt("b", 2.0, 0))
-    assert not can_follow(one, other, 1)
-    assert not can_follow(one, another_attempt, 1)
-    assert not can_follow(one, wire.Batch(), 1)
+    merger = Merger(one)
+    assert not any(map(merger.takes, (other, another_attempt, wire.Batch())))
+
+
+@pytest.mark.parametrize("extra", ["metrics", "events"])
+def test_no_message_has_more_metrics_or_events_than_the_wire_allows(extra: str) -> None:
+    many = 30
+    things: list[wire.Metric | wire.Event] = [wire.Metric(step=0, name=f"m{i}", value=1.0) for i in range(many)]
+    if extra == "events":
+        things = [wire.Event(kind=f"e{i}") for i in range(many)]
+    entries = [
+        entry
+        for i in range(1000)
+        for entry in (Recorded("main", i, row(i)), *(Recorded("main", None, thing) for thing in things))
+    ]
+    batches = [batch for _, batch in build(*entries)]
+    assert [step for batch in batches for step in batch.step] == list(range(1000))
+    assert sum(len(getattr(batch, extra)) for batch in batches) == 1000 * many
+    for batch in batches:
+        wire.decode(wire.encode(batch), wire.Batch)
+    parts = [build(*entries[start : start + 31 * 100])[0][1] for start in range(0, len(entries), 31 * 100)]
+    merger = Merger(parts[0])
+    taken = [merger.takes(part) for part in parts[1:]]
+    assert taken == [True] * 5 + [False] * 4, "20,000 at most"
+    assert len(wire.decode(wire.encode(merger.whole()), wire.Batch).step) == 600

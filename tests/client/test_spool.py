@@ -1,6 +1,7 @@
 """The spool: whole frames in order, whatever happens to the process or the disk."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradsight import spool
-from gradsight.frames import Frame
+from gradsight.frames import Frame, read_frames
 from gradsight.spool import Writer
 
 
@@ -212,3 +213,24 @@ def test_a_disk_that_is_full_in_the_middle_of_a_frame_leaves_whole_frames(
     assert seen + numbers(writer.read(1 << 20)[0]) == [0, 1, 2]
     assert healthy is not None
     healthy.close()
+
+
+def test_of_segments_that_were_deleted_the_steps_are_counted_and_the_rest_goes_on(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "SEGMENT_BYTES", 150)
+    for number in range(12):
+        writer.append(frame(number, 100))
+    frames, position = writer.read(150)
+    writer.acknowledge(position)
+    num_sent = len(frames)
+    last = len(numbers(read_frames(sorted(tmp_path.glob("spool/*/*/*.seg"))[-1], 0, 1 << 20).frames))
+    shutil.rmtree(tmp_path / "spool")
+    writer.append(frame(12, 100))
+    seen: list[int] = []
+    while not writer.is_empty:
+        frames, position = writer.read(150)
+        seen += numbers(frames)
+        writer.acknowledge(position)
+    assert seen == list(range(12 - last, 13)), "the segment that was written to is still in hand"
+    assert writer.num_deleted == 12 - num_sent - last
