@@ -43,6 +43,7 @@ LOST_LOSS_FRACTION = 0.25  # so much higher for good, and six robust deviations:
 # Norms
 EXPLODING_RATIO = 10.0  # newest ÷ usual norm; no absolute number is valid [H]
 EXPLODED_RATIO = 100.0
+EXPLODED_STEPS = 20  # so many of the newest, all that far above the median before: not to be waited for any longer [H]
 EXPLODING_FRACTION = 0.05  # the newest steps that are compared: this part of all, from 5 to 100 of them
 COLLAPSE_RATIO = 1e3  # falls by so much and stays there [H]
 COLLAPSE_STEPS = 20  # after a spike

@@ -14,19 +14,10 @@ from gradsight_server.diagnosis.rule import Found, spanning
 def exploding(observed: Observed) -> Iterator[Found]:
     """The newest norms are many times the usual ones, and the loss is no better for it."""
     rows, norms = observed.settled
-    num_newest = int(np.clip(borders.EXPLODING_FRACTION * len(norms), 5, 100))
-    if len(norms) < 3 * num_newest:
+    compared = _just_exploded(observed) or _grown(observed) or _grown_long_ago(observed)
+    if compared is None:
         return
-    newest, usual = float(np.median(norms[-num_newest:])), float(np.median(norms[:-num_newest]))
-    losses = observed.loss[rows]
-    if 0 < borders.EXPLODING_RATIO * usual < newest:
-        is_better = _is_lower(losses[-num_newest:], losses[:-num_newest])
-    else:  # it may have grown long ago: then nothing but a loss that is clearly worse tells it from a model that learns
-        quarter = max(len(norms) // 4, num_newest)
-        usual = float(np.median(norms[:quarter]))
-        is_better = not _is_clearly_higher(losses[-num_newest:], losses[:quarter])
-    if is_better or not 0 < borders.EXPLODING_RATIO * usual < newest:
-        return
+    newest, usual = compared
     first = int(np.flatnonzero(norms <= borders.EXPLODING_RATIO * usual)[-1]) + 1
     yield Found(
         code="norm_exploding",
@@ -35,6 +26,49 @@ def exploding(observed: Observed) -> Iterator[Found]:
         evidence={"newest_norm": newest, "usual_norm": usual, "ratio": newest / usual},
         steps=spanning(observed, rows[min(first, len(rows) - 1)], rows[-1]),
     )
+
+
+def _just_exploded(observed: Observed) -> tuple[float, float] | None:
+    """(newest, usual) norm where even the smallest of the last few is far above what was usual."""
+    rows, norms = observed.settled
+    few = borders.EXPLODED_STEPS
+    if len(norms) < 3 * few:
+        return None
+    usual, losses = float(np.median(norms[:-few])), observed.loss[rows]
+    if not 0 < borders.EXPLODED_RATIO * usual < norms[-few:].min() or _is_lower(losses[-few:], losses[:-few]):
+        return None
+    return float(np.median(norms[-few:])), usual
+
+
+def _grown(observed: Observed) -> tuple[float, float] | None:
+    """The same, where the newest norms are above what was usual before them."""
+    rows, norms = observed.settled
+    num_newest = _num_newest(norms)
+    if len(norms) < 3 * num_newest:
+        return None
+    newest, usual = float(np.median(norms[-num_newest:])), float(np.median(norms[:-num_newest]))
+    losses = observed.loss[rows]
+    if not 0 < borders.EXPLODING_RATIO * usual < newest or _is_lower(losses[-num_newest:], losses[:-num_newest]):
+        return None
+    return newest, usual
+
+
+def _grown_long_ago(observed: Observed) -> tuple[float, float] | None:
+    """The same, above the first quarter: only a loss that is clearly worse tells it from a model that learns."""
+    rows, norms = observed.settled
+    num_newest = _num_newest(norms)
+    if len(norms) < 3 * num_newest:
+        return None
+    quarter = max(len(norms) // 4, num_newest)
+    newest, usual = float(np.median(norms[-num_newest:])), float(np.median(norms[:quarter]))
+    losses = observed.loss[rows]
+    if not 0 < borders.EXPLODING_RATIO * usual < newest:
+        return None
+    return (newest, usual) if _is_clearly_higher(losses[-num_newest:], losses[:quarter]) else None
+
+
+def _num_newest(norms: Floats) -> int:
+    return int(np.clip(borders.EXPLODING_FRACTION * len(norms), 5, 100))
 
 
 def _is_lower(newest: Floats, before: Floats) -> bool:

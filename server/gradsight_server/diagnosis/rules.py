@@ -110,7 +110,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
             "norm_exploding",
             f"newest {b.EXPLODING_FRACTION:.0%} of the norms (5 to 100) above {b.EXPLODING_RATIO:g} times the median "
             f"before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly "
-            f"higher ({b.LOST_LOSS_FRACTION:.0%}); critical above {b.EXPLODED_RATIO:g} times",
+            f"higher ({b.LOST_LOSS_FRACTION:.0%}); critical above {b.EXPLODED_RATIO:g} times, and at once where all of "
+            f"the newest {b.EXPLODED_STEPS} are",
             "warning",
             "critical",
         ),

@@ -290,3 +290,33 @@ def test_an_explosion_is_not_answered_by_a_tighter_threshold_where_there_is_one(
         found = finding(said(ending_in(20.0), loss=np.linspace(1, 2, 1000), max_norm=max_norm), "norm_exploding")
         assert found is not None
         assert ("or clip at about the usual norm" in found.advice) == is_said
+
+
+def growing(num_steps: int, num_growing: int, factor: float) -> Floats:
+    """Usual norms of which the newest grow by a factor a step."""
+    norms = usual_norms(num_steps, median=0.4)
+    norms[-num_growing:] *= factor ** np.arange(1.0, num_growing + 1)
+    return norms
+
+
+@pytest.mark.parametrize("num_steps", [300, 1000, 3000, 20_000])
+@pytest.mark.parametrize(("num_growing", "factor"), [(30, 2.0), (60, 1.41), (60, 1.3)])
+def test_norms_that_are_just_exploding_are_not_waited_for(num_steps: int, num_growing: int, factor: float) -> None:
+    norms = growing(num_steps, num_growing, factor)
+    loss = np.full(num_steps, 1.5)
+    loss[-num_growing:] = np.linspace(1.5, 19, num_growing)
+    for columns in ({"max_norm": 1.0}, {}, {"loss": None, "max_norm": 1.0}):
+        answer = said(norms, **({"loss": loss} | columns))
+        found = finding(answer, "norm_exploding")
+        assert found is not None, columns
+        assert found.severity == "critical"
+        assert found.first_step is not None
+        assert num_steps - num_growing < found.first_step < num_steps - num_growing + 20
+        assert "no_signal_steps" not in codes(answer), "the last normal norms are small beside what follows, no more"
+
+
+def test_a_burst_that_is_over_or_comes_with_a_better_loss_is_no_explosion() -> None:
+    norms = growing(3000, 30, 2.0)
+    assert "norm_exploding" not in codes(said(norms, loss=np.linspace(3, 1, 3000), max_norm=1.0))
+    norms[-5:] = 0.4
+    assert "norm_exploding" not in codes(said(norms, loss=np.full(3000, 1.5), max_norm=1.0))
