@@ -55,9 +55,11 @@ def delete_run(conn: Connection, run_id: str, *, now_s: float) -> None:
     pending.tell(run_id, "deleted", now_s=now_s)
 
 
-def is_going(conn: Connection, run_id: str) -> bool:
-    """Whether a run of this id has been deleted, and not all of it is gone yet."""
-    return conn.scalar(select(deletions.c.run_id).where(deletions.c.run_id == run_id)) is not None
+def is_going(conn: Connection, run_id: str, *, lock: bool = False) -> bool:
+    """Whether a run of this id has been deleted, and not all of it is gone yet; with `lock` until this transaction
+    ends."""
+    query = select(deletions.c.run_id).where(deletions.c.run_id == run_id)
+    return conn.scalar(query.with_for_update() if lock else query) is not None
 
 
 def sweep(database: Database) -> int:
@@ -86,9 +88,14 @@ def finish(database: Database, run_id: str, *, deadline_s: float) -> None:
 def remove_slice(conn: Connection, run_id: str) -> bool:
     """Removes some rows of a deleted run; whether there may be more.
 
+    Nothing of a run that isn't going: since somebody saw it go, another may have removed the rest, and what is there
+    now is a new run's of the same id.
+
     A slice is the run's rows up to a key. Named row by row they would be joined with all of the run's: of a table that
     has no statistics yet PostgreSQL compares each with each.
     """
+    if not is_going(conn, run_id, lock=True):
+        return False
     for table, large in BIG_TABLES:
         limit = _slice_of(conn, table, large, run_id)
         key, of_run = tuple(table.primary_key), table.c.run_id == run_id

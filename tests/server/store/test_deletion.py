@@ -86,6 +86,17 @@ def test_a_run_can_be_created_again_once_the_old_one_is_all_gone(large: Store) -
     assert large.run()["num_steps"] == 0
 
 
+def test_a_slice_asked_for_too_late_takes_nothing_of_a_new_run_of_the_same_id(large: Store) -> None:
+    """The sweep knows from before which runs are going; meanwhile one can be all gone and made again."""
+    delete(large)
+    late = partial(deletion.remove_slice, run_id=RUN)
+    deletion.finish(large.db, RUN, deadline_s=60.0)
+    large.put()
+    large.send(list(range(50)), loss=[1.0] * 50)
+    assert not large.write(late)
+    assert num_rows(large, RUN)["steps"] == large.run()["num_steps"] == 50
+
+
 def test_others_write_while_a_run_is_deleted(large: Store) -> None:
     delete(large)
     taken = [large.db.write(lambda conn: deletion.remove_slice(conn, RUN)) for _ in range(3)]
