@@ -11,8 +11,9 @@ from gradsight_server.errors import DatabaseBusyError, DiskFullError
 POSTGRESQL_DISK_FULL = "53100"
 POSTGRESQL_OUT_OF_REACH = re.compile("08...|53300|57P0[1-5]")
 """The connection is lost, there are too many of them, or the server is starting or stopping."""
-POSTGRESQL_TRY_AGAIN = ("40001", "40P01")
-"""Two transactions stood in each other's way, and this one was given up."""
+POSTGRESQL_TRY_AGAIN = ("23503", "23505", "40001", "40P01")
+"""Two transactions stood in each other's way: this one was given up, or the other has deleted what this one's rows
+hang on, or made the same row, since this one looked."""
 DISK_FULL = (
     "The disk is full: nothing of this was stored, and what was stored before is safe. Make room and send again."
 )
@@ -37,7 +38,7 @@ def explained(error: BaseException) -> BaseException:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same again will do: two transactions waited for each other, and this one was given up."""
+    """Whether the same again may do: another transaction stood in the way, and what it left is there to be read now."""
     return any(_sqlstate(cause) in POSTGRESQL_TRY_AGAIN for cause in _behind(error))
 
 

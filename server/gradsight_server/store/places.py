@@ -83,13 +83,15 @@ class Place:
         return self.run_id, self.stream_key, self.attempt_key
 
 
-def lock(conn: Connection, run_id: str) -> None:
+def lock(conn: Connection, run_id: str) -> bool:
     """Lets nobody else write to the run until this transaction ends; on SQLite nobody can anyway.
 
     A statement by itself: one that had to wait for the lock has read the other tables before it got it.
+
+    Returns:
+        False where there was no such run to lock: one that is found later has been made since, and is not locked.
     """
-    if conn.dialect.name == "postgresql":
-        _LOCK.run(conn, {"of_run": run_id})
+    return conn.dialect.name != "postgresql" or _LOCK.one(conn, {"of_run": run_id}) is not None
 
 
 def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s: float) -> Place:
@@ -98,10 +100,10 @@ def find(conn: Connection, run_id: str, stream: str, batch: wire.Batch, *, now_s
     Raises:
         RunNotFoundError: runs are created by PUT.
     """
-    lock(conn, run_id)
+    is_locked = lock(conn, run_id)
     layers_id = batch.layers_id or (wire.layers_id(batch.layers) if batch.layers else None)
     names = {"of_run": run_id, "of_stream": stream, "of_attempt": batch.attempt_id, "of_layers": layers_id}
-    row = _FIND.one(conn, names)
+    row = _FIND.one(conn, names) if is_locked else None
     if row is None:
         raise RunNotFoundError(run_id)
     status, last_seen_s, stream_key, attempt_key, dropped, sequences, first, last, sealed, num_layers, named = row[:11]

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, insert, select
 from gradsight_server.alerts import rules
 from gradsight_server.alerts.rules import Change, Kind, Rule
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError
+from gradsight_server.store import places
 from gradsight_server.store.models import alert_rules, runs
 from gradsight_server.store.pending import pending_of
 from gradsight_server.store.replay import MAX_LISTED, replay
@@ -49,6 +50,8 @@ def put_rules(
             with what that one changes itself.
         RunNotFoundError
     """
+    if run_id is not None:
+        places.lock(conn, run_id)
     scope, scopes = _scopes(conn, project, run_id)
     checked = {rules.check_change(kind, change): change for kind, change in given}
     if len(checked) < len(given):

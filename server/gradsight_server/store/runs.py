@@ -47,18 +47,16 @@ def put_run(conn: Connection, run_id: str, record: wire.RunRecord, *, now_s: flo
         ServerBusyError: one of the same id has been deleted, and is not all gone yet.
     """
     given = {name: value for name in _FIELDS if (value := getattr(record, name)) is not UNSET}
-    _create(conn, run_id, given.get("started_at_s", now_s), now_s)
-    if is_going(conn, run_id):  # after it was created: who deletes it on another replica meanwhile is waited for
+    started_at_s = _lock(conn, run_id, given.get("started_at_s", now_s), now_s)
+    if is_going(conn, run_id):  # once it is locked: who deletes it on another replica meanwhile has been waited for
         raise ServerBusyError(f"A run of the id {run_id!r} was deleted and is not all gone yet: send this again.")
     named = {"config", "frameworks"} & given.keys()
     details: dict[str, Any] = {name: _as_json(given.pop(name), name) for name in named}
-    of_run = runs.c.run_id == run_id
-    started_at_s = conn.execute(select(runs.c.started_at_s).where(of_run).with_for_update()).scalar_one()
     if "started_at_s" in given:
         given["started_at_s"] = min(given["started_at_s"], started_at_s)
     if details:
         _merge_details(conn, run_id, details)
-    conn.execute(update(runs).where(of_run).values(given | {"updated_at_s": now_s}))
+    conn.execute(update(runs).where(runs.c.run_id == run_id).values(given | {"updated_at_s": now_s}))
     if record.streams is not UNSET:
         for stream, known in record.streams.items():
             _merge_stream(conn, run_id, stream, known)
@@ -161,6 +159,14 @@ def patch_run(
     pending_of(conn).tell(run_id, "run", now_s=now_s)
 
 
+def _lock(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> float:
+    """Locks the run, one that is not there once it is made, and gives when it started."""
+    query = select(runs.c.started_at_s).where(runs.c.run_id == run_id).with_for_update()
+    while (known := conn.scalar(query)) is None:  # once more where another replica has made it, and deleted it again
+        _create(conn, run_id, started_at_s, now_s)
+    return float(known)
+
+
 def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) -> None:
     insert = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
     row = {
@@ -173,9 +179,9 @@ def _create(conn: Connection, run_id: str, started_at_s: float, now_s: float) ->
         "updated_at_s": now_s,
         "last_seen_s": now_s,
     }
-    conn.execute(insert(runs).values(row).on_conflict_do_nothing())
-    empty = {"run_id": run_id, "config": {}, "frameworks": {}}
-    conn.execute(insert(run_details).values(empty).on_conflict_do_nothing())
+    made = insert(runs).values(row).on_conflict_do_nothing().returning(runs.c.run_id)
+    if conn.scalar(made) is not None:
+        conn.execute(insert(run_details).values(run_id=run_id, config={}, frameworks={}))
 
 
 def _merge_details(conn: Connection, run_id: str, details: dict[str, dict[str, Any]]) -> None:
