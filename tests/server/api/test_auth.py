@@ -206,6 +206,9 @@ def test_more_names_are_ours_by_option_and_addresses_where_all_are_listened_to()
         {"Sec-Fetch-Site": "same-site"},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        *({"Origin": f"http://{broken}"} for broken in ("[::1", "[", "]", "a]b", "[::1%eth0", "[v1.x]", "")),
+        {"Origin": "//[::1"},
+        {"Origin": ""},
     ],
 )
 def test_another_sites_page_may_not_write(run_server: Running, headers: dict[str, str]) -> None:
@@ -213,6 +216,35 @@ def test_another_sites_page_may_not_write(run_server: Running, headers: dict[str
         answer = run_server.client.request(method, f"/api/v1/runs/{RUN}", headers=headers)
         assert (answer.status_code, answer.json()["error"]) == (403, "CrossSite")
     assert run_server.client.get(f"/api/v1/runs/{RUN}", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "value", ["http://[::1", "[", "\xff", ";", '="', "bytes=-", "9" * 5000, 'W/"', "a/b; charset*=x'y'%ff"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Host",
+        "Origin",
+        "Referer",
+        "Content-Type",
+        "Content-Encoding",
+        "Accept",
+        "Accept-Encoding",
+        "Authorization",
+        "Cookie",
+        "Range",
+        "If-Modified-Since",
+        "If-None-Match",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "Last-Event-ID",
+    ],
+)
+def test_no_header_breaks_the_server(run_server: Running, name: str, value: str) -> None:
+    headers = {b"Content-Type": b"application/json"} | {name.encode(): value.encode("latin-1")}
+    for method, path in (("POST", BATCHES), ("GET", "/api/v1/runs/"), ("GET", "/"), ("POST", "/login")):
+        assert run_server.client.request(method, path, headers=headers, content=b"{}").status_code < 500
 
 
 def test_our_own_page_may_write(run_server: Running) -> None:
