@@ -1,8 +1,9 @@
 """Alerts as people ask for them: lists, one, acknowledging, how many are open."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, func, select, update
 
 from gradsight_server.alerts import rules
@@ -14,7 +15,9 @@ from gradsight_server.store.pending import pending_of
 
 STATES = ("open", "acknowledged", "resolved")
 MAX_LIMIT = 500
+MAX_ALERT_ID = 2**31 - 1
 _ORDER = (alerts.c.opened_at_s, alerts.c.run_id, alerts.c.alert_id)
+_KEY = (float, str, Annotated[int, msgspec.Meta(ge=1, le=MAX_ALERT_ID)])
 
 
 def _query() -> Select[Any]:
@@ -60,7 +63,7 @@ def list_alerts(
         if words is not None:
             query = query.where(column.in_(_words(column.name, words, known)))
     if cursor is not None:
-        query = query.where(cursors.after(_ORDER, cursors.decode(cursor, float, str, int), descending=True))
+        query = query.where(cursors.after(_ORDER, cursors.decode(cursor, *_KEY), descending=True))
     rows = conn.execute(query.order_by(*(column.desc() for column in _ORDER)).limit(limit + 1)).all()
     page = rows[:limit]
     last = page[-1] if len(rows) > limit else None

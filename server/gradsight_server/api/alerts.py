@@ -94,7 +94,7 @@ async def acknowledge(
     request: Request,
     database: DatabaseHere,
     run_id: RunId,
-    alert_id: Annotated[int, Path(ge=1, le=2**31 - 1)],
+    alert_id: Annotated[int, Path(ge=1, le=store.MAX_ALERT_ID)],
 ) -> Json:
     """Somebody has seen to it: it stays in the list, and is not told of again. Twice is as once."""
     given, _ = await read_record(request, Acknowledgement, empty=Acknowledgement())

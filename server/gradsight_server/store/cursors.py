@@ -15,8 +15,8 @@ def encode(*key: float | str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
 
 
-def decode(cursor: str, *kinds: type) -> tuple[Any, ...]:
-    """The key in a cursor, of these types.
+def decode(cursor: str, *kinds: Any) -> tuple[Any, ...]:
+    """The key in a cursor, of these types; those of integers say how large the column's can be.
 
     Raises:
         InvalidRequestError: it is none of ours, or of a list in another order.

@@ -1,7 +1,7 @@
 """Runs: put, list, look at, patch."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET
@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Text, cast, func, or_, select,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gradsight import wire
+from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError, ServerBusyError
 from gradsight_server.store import attempts, cursors, keys, ticks
 from gradsight_server.store.deletion import is_going
@@ -21,6 +22,8 @@ STATUSES = ("running", "finished", "failed")
 SORTS: dict[str, type] = {"started_at_s": float, "last_seen_s": float, "name": str, "project": str}
 SEVERITY = "severity"
 """Sorts unhealthy runs first, the newest first among equals; with '-' the other way round."""
+_SEVERITY = Annotated[int, msgspec.Meta(ge=-1, le=len(SEVERITIES) - 1)]
+"""Of a run; −1 before it was first judged."""
 MAX_LIMIT = 500
 _FIELDS = tuple(name for name in wire.RunRecord.__struct_fields__ if name != "streams")
 _RUN_ID = re.compile("[0-9a-f]{32}")
@@ -209,12 +212,12 @@ def _as_json(value: Any, name: str) -> Any:
         raise InvalidRequestError(f"{name} must be what JSON can carry: {error}.") from None
 
 
-def _order(sort: str) -> tuple[tuple[ColumnElement[Any], ...], tuple[type, ...], bool]:
+def _order(sort: str) -> tuple[tuple[ColumnElement[Any], ...], tuple[Any, ...], bool]:
     """The columns a list is sorted by, their types, and whether they fall."""
     name = sort.removeprefix("-")
     if name == SEVERITY:
         not_judged = func.coalesce(runs.c.severity, -1)
-        return (not_judged, runs.c.started_at_s, runs.c.run_id), (int, float, str), not sort.startswith("-")
+        return (not_judged, runs.c.started_at_s, runs.c.run_id), (_SEVERITY, float, str), not sort.startswith("-")
     if name not in SORTS:
         known = ", ".join((*SORTS, SEVERITY))
         raise InvalidRequestError(f"sort must be one of {known}, with or without '-', got {sort!r}.")
