@@ -31,6 +31,7 @@ QUESTIONS: dict[str, dict[str, str | int]] = {
     "search, many": {"q": "run-1"},
     "search, one": {"q": "run-4321"},
     "search, none": {"q": "nothing has this name"},
+    "search, not ASCII": {"q": "größe früh später"},
     "200 runs": {"limit": 200},
 }
 

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gradsight import wire
 from gradsight_server.diagnosis import SEVERITIES
 from gradsight_server.errors import InvalidRequestError, RunNotFoundError, ServerBusyError
-from gradsight_server.store import attempts, cursors, keys, ticks
+from gradsight_server.store import attempts, cursors, keys, search, ticks
 from gradsight_server.store.deletion import is_going
 from gradsight_server.store.models import run_details, runs, streams
 from gradsight_server.store.pending import pending_of
@@ -235,9 +235,10 @@ def _filters(project: str | None, status: str | None, tag: str | None, q: str | 
     if status in STATUSES:
         filters.append(runs.c.status == status)
     if tag is not None:  # JSON escapes quotes within, so a quoted word is a whole tag
-        filters.append(cast(runs.c.tags, Text).icontains(msgspec.json.encode(tag).decode(), autoescape=True))
+        filters.append(search.contains(cast(runs.c.tags, Text), msgspec.json.encode(tag).decode()))
     if q is not None:
-        filters.append(or_(*(runs.c[name].icontains(q, autoescape=True) for name in ("name", "project", "run_id"))))
+        in_words = (search.contains(runs.c[name], q) for name in ("name", "project"))
+        filters.append(or_(*in_words, runs.c.run_id.icontains(q, autoescape=True)))
     return filters
 
 

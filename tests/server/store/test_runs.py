@@ -123,6 +123,30 @@ def test_the_list_is_filtered(several: Store) -> None:
     assert listed(several, q="ga") == [5, 2]
 
 
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        ("ÄRGER mit Öl", "ärger"),
+        ("ärger mit öl", "ÄRGER MIT ÖL"),
+        ("Обучение", "ОБУЧЕНИЕ"),
+        ("ΟΔΟΣ", "οδοσ"),
+        ("Ǆ", "ǆ"),
+        ("ǅ", "Ǆ"),
+        ("50 % Ö_ 学习", "50 % ö_ 学"),
+        ("ßtraße", "ßTRAß"),
+    ],
+)
+def test_upper_and_lower_case_are_one_in_any_language(store: Store, kept: str, asked: str) -> None:
+    """Also where the database's locale knows the letters of ASCII alone, as that of these tests' PostgreSQL."""
+    store.put("e" * 32, name="Arger", project="OL", tags=["Öl 2"])
+    for where in ({"name": kept}, {"project": f"in {kept}"}):
+        store.put(**({"name": "n", "project": "p"} | where))
+        assert ids(store.read(list_runs, now_s=0.0, q=asked)) == [int(RUN, 16)]
+    store.put(tags=["first", "ÖL"])
+    for tag in ("öl", "Öl", "ÖL"):
+        assert ids(store.read(list_runs, now_s=0.0, tag=tag)) == [int(RUN, 16)]
+
+
 def test_archived_runs_are_listed_only_when_asked_for(several: Store) -> None:
     run_id = f"{2:032x}"
     several.write(lambda conn: runs.patch_run(conn, run_id, now_s=1.0, archived=True))
