@@ -77,22 +77,22 @@ def sweep(database: Database, keep: Keep, *, now_s: float) -> int:
         return 0
     with database.reading() as conn:
         due = list(_due(conn, keep, now_s))
-    for key, before in due:
-        database.write(partial(_seal, key=key, before=before)).result(TIMEOUT_S)
-        while database.write(partial(_remove_slice, key=key, before=before)).result(TIMEOUT_S):
+    for key in due:
+        database.write(partial(_seal, key=key, keep=keep, now_s=now_s)).result(TIMEOUT_S)
+        while database.write(partial(_remove_slice, key=key)).result(TIMEOUT_S):
             pass
     return len(due)
 
 
-def _due(conn: Connection, keep: Keep, now_s: float) -> Iterator[tuple[AttemptKey, int]]:
-    """Each attempt that has raw steps to remove, and the first step that stays."""
+def _due(conn: Connection, keep: Keep, now_s: float) -> Iterator[AttemptKey]:
+    """Each attempt that has raw steps to remove."""
     for row in conn.execute(select(extents_table)).all():
         key: AttemptKey = (row.run_id, row.stream_key, row.attempt_key)
         extent = Extent(row.first_step, row.last_step, row.sealed_before)
         before = max(extent.sealed_before, _horizon(conn, key, extent, keep, now_s))
         oldest = _NTH_OLDEST.scalar(conn, segment_parameters(*key) | {"skip": 0})
         if oldest is not None and oldest < before:
-            yield key, before
+            yield key
 
 
 def _horizon(conn: Connection, key: AttemptKey, extent: Extent, keep: Keep, now_s: float) -> int:
@@ -114,15 +114,20 @@ def _before_newest(conn: Connection, key: AttemptKey, num_kept: int) -> int:
     return 0 if newest_gone is None else (newest_gone + 1) // FANOUT * FANOUT
 
 
-def _seal(conn: Connection, key: AttemptKey, before: int) -> None:
+def _seal(conn: Connection, key: AttemptKey, keep: Keep, now_s: float) -> None:
+    """Seals what need not be kept by now: since somebody looked, the run may be gone, and be there anew."""
     places.lock(conn, key[0])
     extent = extents.extent_of(conn, key)
-    if extent is not None and before > extent.sealed_before:
+    if extent is not None and (before := _horizon(conn, key, extent, keep, now_s)) > extent.sealed_before:
         extents.seal(conn, key, before)
 
 
-def _remove_slice(conn: Connection, key: AttemptKey, before: int) -> bool:
+def _remove_slice(conn: Connection, key: AttemptKey) -> bool:
     """Removes some of the sealed steps, the oldest first; whether there are more."""
+    extent = extents.extent_of(conn, key)
+    if extent is None:
+        return False
+    before = extent.sealed_before
     next_step: int | None = _NTH_OLDEST.scalar(conn, segment_parameters(*key) | {"skip": SLICE_STEPS})
     bound = before if next_step is None else min(before, next_step + 1)
     _DELETE_STEPS.run(conn, segment_parameters(*key, 0, bound - 1))

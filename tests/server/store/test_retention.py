@@ -1,5 +1,6 @@
 """Retention removes raw steps and nothing else: charts say the same, and what is sealed does not change any more."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ from sqlalchemy import select
 
 from gradsight import wire
 from gradsight_server.errors import StepNotFoundError
-from gradsight_server.store import models, retention
+from gradsight_server.store import deletion, models, retention
 from gradsight_server.store.events import events
+from gradsight_server.store.extents import AttemptKey
 from gradsight_server.store.layers import layer_matrix
 from gradsight_server.store.one_step import one_step
 from gradsight_server.store.retention import MIN_KEPT_STEPS, Keep, sweep
@@ -169,6 +171,22 @@ def test_a_sweep_that_was_interrupted_is_finished_by_the_next(long: Store, monke
     monkeypatch.setattr(retention, "_remove_slice", real)
     assert sweep(long.db, Keep(steps=3_000), now_s=0.0) == 1
     assert len(raw_steps(long)) == 3_008
+
+
+def test_a_run_that_is_made_anew_during_a_sweep_keeps_its_steps(long: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made_anew(found: Iterator[AttemptKey]) -> Iterator[AttemptKey]:
+        yield from found
+        long.write(lambda conn: deletion.delete_run(conn, RUN, now_s=0.0))
+        deletion.finish(long.db, RUN, deadline_s=60.0)
+        long.put()
+        send(long, list(range(100)))
+
+    due = retention._due
+    monkeypatch.setattr(retention, "_due", lambda *args: made_anew(due(*args)))
+    assert sweep(long.db, Keep(steps=3_000), now_s=0.0) == 1
+    assert raw_steps(long) == list(range(100))
+    send(long, [100])
+    assert raw_steps(long) == list(range(101))
 
 
 def test_every_rank_goes_and_each_attempt_keeps_its_newest(store: Store) -> None:
