@@ -114,7 +114,7 @@ class Observed:
         level = local_level(self.norms, block=borders.LEVEL_BLOCK, q=75.0)
         # Also beside those before: where norms explode, the last normal ones are small beside what follows.
         before = np.concatenate([level[: 2 * borders.LEVEL_BLOCK], level])[: len(level)]
-        low = self.norms <= borders.NO_SIGNAL_RATIO * np.minimum(level, before)
+        low: Bools = self.norms <= borders.NO_SIGNAL_RATIO * np.minimum(level, before)
         low &= ~in_long_streaks(low, borders.MAX_NO_SIGNAL_STREAK)
         if len(self.norms) < borders.MIN_NORMS and len(streaks(low)) < borders.MIN_NO_SIGNAL_STREAKS:
             return np.zeros_like(low)
