@@ -53,12 +53,13 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "typer": ("gradsight_server/commands.py",),
     "gradsight.spool": ("gradsight/*", *COMMANDS),
     "gradsight.transport": ("gradsight/*", *COMMANDS),
+    "gradsight.connecting": ("gradsight/*", *COMMANDS),
     "gradsight_server.demo": (),
     "plotly": (),
 }
 """Who may import a module (or what is below it), at run time; `plotly` carries a file and is never imported."""
 
-SHARED = ("wire", "thresholds", "policies", "errors", "spool", "transport")
+SHARED = ("wire", "thresholds", "policies", "errors", "spool", "transport", "connecting")
 """What the server may know of the client."""
 
 PURE = (

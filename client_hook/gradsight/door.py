@@ -10,8 +10,11 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import httpx
 
 from gradsight import wire
 from gradsight.errors import ConfigurationError
@@ -32,6 +35,21 @@ def text(value: Any, *, most: int) -> str:
 def number(value: Any) -> float:
     """A value as a float: a tensor's is read without its graph."""
     return float(value.detach() if hasattr(value, "detach") else value)
+
+
+def folder(name: str, value: Any) -> Path:
+    """A folder, by its whole path: the process may go elsewhere."""
+    try:
+        path = Path(value)
+        is_path = "\0" not in str(path)
+    except TypeError:
+        is_path = False
+    if not is_path:
+        raise ConfigurationError(f"{name} must be the path of a folder, got {value!r}.")
+    try:
+        return path.absolute()
+    except OSError:  # the working directory is gone; that nothing can be written here is said where it is tried
+        return path
 
 
 def _is_unicode(value: str) -> bool:
@@ -69,16 +87,30 @@ def total_steps(value: Any) -> int | None:
     return value
 
 
-def server(address: Any) -> str:
+def server(address: Any, *, what: str = "server") -> str:
     """The server's address without a slash at its end."""
+    given = address.strip() if isinstance(address, str) else ""  # one read from a file ends in a newline
     try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except (ValueError, AttributeError, TypeError):
-        is_address = False
-    if not is_address:
-        raise ConfigurationError(f"server must be an address like http://127.0.0.1:8420, got {address!r}.")
-    return str(address).rstrip("/")
+        parts, url = urlsplit(given), httpx.URL(given)
+        url.raw_host.decode("ascii").encode("idna")  # as the socket will: it refuses labels that are empty or too long
+        is_whole = bool(url.host) and (parts.port or 1) > 0 and not re.search(r"[\s?#]", given)
+    except (ValueError, httpx.InvalidURL):
+        is_whole = False
+    if not is_whole or parts.scheme not in ("http", "https"):
+        raise ConfigurationError(f"{what} must be an address like http://127.0.0.1:8420, got {address!r}.")
+    return given.rstrip("/")
+
+
+def token(value: Any, *, what: str = "token") -> str | None:
+    """The token without space around it; None for an empty one. No message says what it is."""
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{what} must be a text, got a {type(value).__name__}.")
+    given = (value or "").strip()  # one read from a file ends in a newline
+    if not _is_unicode(given):
+        raise ConfigurationError(f"{what} must be text in UTF-8, but has other bytes in it.")
+    if any(character < " " or character == "\x7f" for character in given):
+        raise ConfigurationError(f"{what} must be one line without control characters, but has some in it.")
+    return given or None
 
 
 def run_id(resume: Any, *, is_shared: bool) -> str:

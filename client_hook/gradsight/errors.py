@@ -4,7 +4,8 @@ GradsightError
 ├── ConfigurationError (ValueError)      a wrong argument, at construction
 ├── WireError (ValueError)               a record that breaks the wire contract
 ├── TransportError                       the server did not take what was sent
-│   ├── ServerUnreachableError           nobody answered: try again later
+│   ├── ServerUnreachableError           no answer that counts, the message says why: try again later
+│   │   └── NoServerError                nobody listens there
 │   ├── ServerRefusedError               this request will never be taken: dropping it is the only way on
 │   └── ServerRefusedTokenError          the token is missing or wrong: the request itself is fine
 ├── ClosedError (RuntimeError)           a run or monitor used after it was closed
@@ -38,7 +39,11 @@ class TransportError(GradsightError):
 
 
 class ServerUnreachableError(TransportError):
-    """Nobody answered, or the answer said to come back later."""
+    """Nobody answered, or the answer said to come back later; the message is for people, in one line."""
+
+
+class NoServerError(ServerUnreachableError):
+    """Nobody listens at this address."""
 
 
 class ServerRefusedError(TransportError):

@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gradsight import door
+
 LAUNCH_NAMES = (
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT",
@@ -49,7 +51,7 @@ def attempt_id(of_run: str, *, all_ranks: bool, number: int = 1) -> str:
     """
     given = os.environ.get("GRADSIGHT_ATTEMPT_ID")
     if given:
-        return given[:64]
+        return door.word("GRADSIGHT_ATTEMPT_ID", given[:64], most=64)
     own = uuid.uuid4().hex
     if not all_ranks:
         return own
@@ -74,7 +76,7 @@ def _told(of_run: str, number: int) -> str | None:
     if world_size and os.environ.get("LOCAL_WORLD_SIZE") == world_size:  # one machine, one process that started all
         told.append(_parent())
     text = "\n".join(str(part) for part in (of_run, number, *told))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _parent() -> str:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
@@ -66,10 +66,16 @@ class Run:
         self.id = door.run_id(resume, is_shared=all_ranks and world_size > 1)
         self.project = door.word("project", project)
         self.name = self.id[:8] if name is None else door.word("name", name)
-        self.server = door.server(server if server is not None else os.environ.get("GRADSIGHT_SERVER", DEFAULT_SERVER))
-        self.spool_dir = Path(spool_dir or os.environ.get("GRADSIGHT_SPOOL_DIR") or ".gradsight").absolute()
+        if server is not None:
+            self.server = door.server(server)
+        else:
+            self.server = door.server(os.environ.get("GRADSIGHT_SERVER", DEFAULT_SERVER), what="GRADSIGHT_SERVER")
+        self.spool_dir = door.folder("spool_dir", spool_dir or os.environ.get("GRADSIGHT_SPOOL_DIR") or ".gradsight")
         self.is_finished = False
-        self._token = token if token is not None else os.environ.get("GRADSIGHT_TOKEN")
+        if token is not None:
+            self._token = door.token(token)
+        else:
+            self._token = door.token(os.environ.get("GRADSIGHT_TOKEN"), what="GRADSIGHT_TOKEN")
         self._exporter: Exporter | None = None
         self._pid = os.getpid()
         self._layer_sets: dict[tuple[str, ...], LayerSet] = {}
@@ -101,8 +107,9 @@ class Run:
         self._exporter = Exporter(self.id, attempt, self.spool_dir, connect)
         self._exporter.describe(record)
         atexit.register(self._at_exit)
-        if not quiet:
-            print(f"gradsight: {said}", file=sys.stderr)
+        if not quiet and sys.stderr is not None:
+            with suppress(OSError, ValueError):  # it may be closed
+                print(f"gradsight: {said}", file=sys.stderr)
 
     def _greet(self, record: wire.RunRecord) -> str:
         """Introduce the run to the server; what to tell the user about it."""
@@ -112,8 +119,8 @@ class Run:
             return self.url
         except ServerRefusedTokenError:
             return f"{self.server} wants a token (GRADSIGHT_TOKEN); {self._where_steps_wait()}"
-        except TransportError:
-            return f"no server at {self.server}; {self._where_steps_wait()}"
+        except TransportError as error:
+            return f"{error}; {self._where_steps_wait()}"
         finally:
             transport.close()
 

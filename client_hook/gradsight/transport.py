@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
-from gradsight import spool, wire
+from gradsight import connecting, door, spool, wire
 from gradsight.errors import (
     ServerRefusedError,
     ServerRefusedTokenError,
@@ -18,7 +18,7 @@ from gradsight.errors import (
 from gradsight.frames import Frame
 from gradsight.rows import Merger
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CONNECT_WITHIN_S = 3.0
 REFUSALS = (400, 404, 413, 415, 422)
 """What Gradsight answers to a request it will never take; any other server's word counts for nothing."""
 
@@ -34,56 +34,53 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Records over HTTP, MessagePack in both directions."""
+    """Records over HTTP, MessagePack in both directions.
+
+    Raises:
+        ConfigurationError: an address or a token that cannot be right. What is wrong around them shows with each
+            request, as ServerUnreachableError: it may be mended while a training goes on.
+    """
 
     def __init__(self, server: str, token: str | None = None) -> None:
-        msgpack = wire.CONTENT_TYPE_MSGPACK.encode()
-        headers = {b"Content-Type": msgpack, b"Accept": msgpack}
-        token = token.strip() if token else None  # one read from a file ends in a newline
-        if token:
-            headers[b"Authorization"] = f"Bearer {token}".encode()
-        parts = urlsplit(server)
-        self._client = httpx.Client(
-            base_url=f"{server}/api/v1/",
-            headers=headers,
-            # A proxy in the environment must not be asked for a server on this very machine.
-            trust_env=parts.hostname not in LOOPBACK,
-            # Reading all certificates takes 20 ms of the training's interpreter; plain http has no use for them.
-            verify=parts.scheme != "http",
-        )
+        self._server = door.server(server)
+        self._token = door.token(token)
+        self._client: httpx.Client | None = None
 
     def put_run(self, run_id: str, body: bytes, *, timeout_s: float = 10.0) -> None:
         self._send("PUT", f"runs/{run_id}", body, timeout_s)
 
     def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
-        path = f"runs/{run_id}/streams/{quote(stream)}/batches"
-        response = self._send("POST", path, body, timeout_s)
+        response = self._send("POST", f"runs/{run_id}/streams/{quote(stream)}/batches", body, timeout_s)
         try:
             is_msgpack = response.headers.get("content-type", "").startswith(wire.CONTENT_TYPE_MSGPACK)
             return wire.decode(
                 response.content, wire.Answer, wire.CONTENT_TYPE_MSGPACK if is_msgpack else wire.CONTENT_TYPE_JSON
             )
         except WireError as error:
-            raise ServerUnreachableError(f"{self._client.base_url} does not answer as Gradsight: {error}") from error
+            raise ServerUnreachableError(f"{self._server} does not answer as Gradsight: {error}") from error
 
     def _send(self, method: str, path: str, body: bytes, timeout_s: float) -> httpx.Response:
-        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 3.0))
-        try:
-            response = self._client.request(method, path, content=body, timeout=timeout)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise ServerUnreachableError(f"{self._client.base_url}: {error or type(error).__name__}") from error
+        if self._client is None:
+            msgpack = wire.CONTENT_TYPE_MSGPACK.encode()
+            headers = {b"Content-Type": msgpack, b"Accept": msgpack}
+            self._client = connecting.client(self._server, self._token, headers=headers)
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_WITHIN_S))
+        with connecting.explaining(self._server, timeout):
+            response = self._client.request(method, f"{self._server}/api/v1/{path}", content=body, timeout=timeout)
         status = response.status_code
         if status == 200:
             return response
-        detail = f"{method} {path} answered {status}: {response.text[:300]}"
+        reason = _reason(response)
+        answered = f"{self._server} answered {status} {reason or response.reason_phrase}".rstrip()
         if status in (401, 403):
-            raise ServerRefusedTokenError(detail)
-        if status in REFUSALS and _is_ours(response):
-            raise ServerRefusedError(detail, status=status)
-        raise ServerUnreachableError(detail)
+            raise ServerRefusedTokenError(answered)
+        if status in REFUSALS and reason is not None:
+            raise ServerRefusedError(answered, status=status)
+        raise ServerUnreachableError(answered)
 
     def close(self) -> None:
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
 
 @dataclass
@@ -106,13 +103,15 @@ class MemoryTransport:
         """Nothing to let go of."""
 
 
-def _is_ours(response: httpx.Response) -> bool:
-    """Whether the error is one of Gradsight's own: a proxy or another service must not have data thrown away."""
+def _reason(response: httpx.Response) -> str | None:
+    """What one of Gradsight's own errors says, in a line; None of any other, which must not have data thrown away."""
     try:
         body = response.json()
-    except ValueError:
-        return False
-    return isinstance(body, dict) and {"error", "detail"} <= body.keys() and body["error"] != "NotFound"
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or not {"error", "detail"} <= body.keys() or body["error"] == "NotFound":
+        return None
+    return f"{body['error']}: {' '.join(str(body['detail']).split())[:300]}"
 
 
 def messages(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Frame]]]:

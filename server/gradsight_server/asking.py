@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from gradsight.transport import LOOPBACK
+from gradsight import connecting
+from gradsight.errors import NoServerError, ServerUnreachableError
 from gradsight_server.errors import NothingToReadError, SettingsError
 
 TIMEOUT_S = 10.0
@@ -20,10 +21,7 @@ def get_json(server: str, token: str | None, path: str, query: Mapping[str, Any]
         SettingsError: the server wants a token, or refuses what it is asked.
     """
     with asking(server, token, path, query) as answer:
-        answer.read()
-    if answer.status_code != 200 or not _is_json(answer):
-        raise explained(server, answer)
-    return answer.json()
+        return _json(server, answer)
 
 
 def post_json(server: str, token: str | None, path: str, body: Mapping[str, Any], *, timeout_s: float) -> Any:
@@ -33,10 +31,7 @@ def post_json(server: str, token: str | None, path: str, body: Mapping[str, Any]
         NothingToReadError, SettingsError: as of `get_json`.
     """
     with asking(server, token, path, body=body, timeout_s=timeout_s) as answer:
-        answer.read()
-    if answer.status_code != 200 or not _is_json(answer):
-        raise explained(server, answer)
-    return answer.json()
+        return _json(server, answer)
 
 
 @contextmanager
@@ -52,20 +47,35 @@ def asking(
     """The answer to GET (with a body, POST) /api/v1/{path} before its own body is read, whatever its status.
 
     Raises:
+        ConfigurationError: the address or the token cannot be right.
         NothingToReadError: no server answers.
     """
-    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}  # bytes: it need not be ASCII
     with ExitStack() as opened:
         try:
-            trusted = httpx.URL(server).host not in LOOPBACK
-            client = opened.enter_context(httpx.Client(headers=headers, trust_env=trusted, timeout=timeout_s))
-            url = f"{server.rstrip('/')}/api/v1/{path}"
+            client = opened.enter_context(connecting.client(server, token, timeout_s=timeout_s))
+            url = f"{server.strip().rstrip('/')}/api/v1/{path}"
             method = "GET" if body is None else "POST"
-            answer = opened.enter_context(client.stream(method, url, params=dict(query or {}), json=body))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            problem = f"no server answers at {server} ({error}); `gradsight serve` starts one."
-            raise NothingToReadError(problem) from error
+            with connecting.explaining(server, client.timeout):
+                answer = opened.enter_context(client.stream(method, url, params=dict(query or {}), json=body))
+        except ServerUnreachableError as error:
+            raise unanswered(error) from error
         yield answer
+
+
+def unanswered(error: ServerUnreachableError) -> NothingToReadError:
+    """What to raise where no answer came."""
+    hint = "; `gradsight serve` starts one" if isinstance(error, NoServerError) else ""
+    return NothingToReadError(f"{error}{hint}.")
+
+
+def _json(server: str, answer: httpx.Response) -> Any:
+    try:
+        answer.read()
+    except httpx.HTTPError as error:
+        raise NothingToReadError(f"{server} broke off its answer ({error}).") from error
+    if answer.status_code != 200 or not _is_json(answer):
+        raise explained(server, answer)
+    return answer.json()
 
 
 def explained(server: str, answer: httpx.Response) -> NothingToReadError | SettingsError:

@@ -9,7 +9,7 @@ import typer
 from typer.exceptions import TyperException
 
 from gradsight import transport
-from gradsight.errors import GradsightError
+from gradsight.errors import ConfigurationError, GradsightError
 from gradsight_server.cli import complain
 from gradsight_server.errors import GradsightServerError, NothingToReadError
 
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         return complain(error.format_message(), exit_code=error.exit_code)
     except NothingToReadError as error:
         return complain(str(error), exit_code=1)
-    except GradsightServerError as error:
+    except (GradsightServerError, ConfigurationError) as error:
         return complain(str(error))
     except GradsightError as error:
         return complain(str(error), exit_code=1)

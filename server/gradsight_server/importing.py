@@ -12,10 +12,9 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from gradsight import transport, wire
+from gradsight import connecting, transport, wire
 from gradsight.errors import ServerRefusedError, ServerRefusedTokenError, ServerUnreachableError
+from gradsight_server.asking import unanswered
 from gradsight_server.cli import complain
 from gradsight_server.errors import NothingToReadError, SettingsError
 from gradsight_server.importers.assembly import Assembly
@@ -57,10 +56,8 @@ class HttpDestination:
         self._insist(lambda: self._way.post_batch(run_id, stream, body, timeout_s=60.0))
 
     def annotate(self, run_id: str, *, notes: str, is_archived: bool) -> None:
-        headers = {b"Authorization": f"Bearer {self._token}".encode()} if self._token else {}
-        trusted = httpx.URL(self.server).host not in transport.LOOPBACK
         body = {"notes": notes} | ({"archived": True} if is_archived else {})
-        with httpx.Client(headers=headers, trust_env=trusted) as client:
+        with connecting.client(self.server, self._token) as client, connecting.explaining(self.server, client.timeout):
             client.patch(f"{self.server}/api/v1/runs/{run_id}", json=body).raise_for_status()
 
     def _insist(self, send: Callable[[], object]) -> None:
@@ -81,12 +78,11 @@ class HttpDestination:
                 raise NothingToReadError(f"the server refused what was read: {error}.") from error
             except ServerUnreachableError as error:
                 if self._stop is None and time.monotonic() >= patience:
-                    problem = f"no server answers at {self.server} ({error}); `gradsight serve` starts one."
-                    raise NothingToReadError(problem) from error
+                    raise unanswered(error) from error
                 if self._stop is None:
                     time.sleep(pause_s)
                 elif self._stop.wait(pause_s):
-                    raise NothingToReadError(f"no server answers at {self.server} ({error}).") from error
+                    raise unanswered(error) from error
                 pause_s = min(2 * pause_s, 2.0)
             else:
                 self._has_answered = True

@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     def _empty_token_is_none(cls, value: SecretStr | None) -> SecretStr | None:
         """A compose file passes an unset token on as an empty one; one read from a file ends in a newline."""
         text = value.get_secret_value().strip() if value else ""
+        if any("\ud800" <= character <= "\udfff" or character < " " or character == "\x7f" for character in text):
+            raise ValueError("it must be one line of text in UTF-8, without control characters")
         return SecretStr(text) if text else None
 
     @property

@@ -27,7 +27,8 @@ from tests.client.conftest import NOBODY, layer_rows, rows, sent
         pytest.param({"tags": "one"}, "tags must be a list of texts, got 'one'", id="tags"),
         pytest.param({"config": [1]}, "config must be a mapping, got [1]", id="config"),
         pytest.param({"total_steps": 0}, "total_steps must be a whole number from 1 on, got 0", id="total_steps"),
-        pytest.param({"server": "localhost:8420"}, "server must be an address like", id="server"),
+        pytest.param({"spool_dir": 7}, "spool_dir must be the path of a folder, got 7", id="spool_dir"),
+        pytest.param({"spool_dir": "a\0b"}, "spool_dir must be the path of a folder, got 'a", id="NUL in spool_dir"),
         pytest.param({"resume": "abc"}, "resume must be a run id of 32 hex digits, got 'abc'", id="resume"),
         pytest.param({"mode": "later"}, "mode must be 'online', 'offline' or 'disabled', got 'later'", id="mode"),
     ],
@@ -51,7 +52,7 @@ def test_without_a_server_it_says_so_once_and_spools(tmp_path: Path, capfd: pyte
     said = capfd.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert f"no server at {NOBODY}; spooling to {tmp_path}" in said.err
+    assert f"no server answers at {NOBODY}; spooling to {tmp_path}" in said.err
     assert rows(sent(run))["step"] == list(range(10))
 
 
@@ -155,6 +156,27 @@ def test_a_spool_that_cannot_be_written_is_told_at_the_start_and_counted_at_the_
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_working_directory_that_is_gone_ends_no_training(tmp_path: Path) -> None:
+    code = (
+        "import gradsight, os\n"
+        "os.rmdir(os.getcwd())\n"
+        "with gradsight.Run(server='http://127.0.0.1:9', spool_dir='spool') as run: run.log_step(0, loss=1.0)\n"
+        "assert run.num_dropped == {'spool_full': 1}, run.num_dropped\n"
+    )
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "cannot be written" in done.stderr
+
+
+def test_a_greeting_that_cannot_be_said_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull, "w") as closed:
+        pass
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        gradsight.Run(spool_dir=tmp_path, mode="offline").finish()
+
+
 def test_finishing_twice_ends_it_once_and_later_rows_are_counted(run: gradsight.Run) -> None:
     run.log_step(0, loss=1.0)
     run.finish()
@@ -205,9 +227,18 @@ def test_ranks_of_one_launch_share_an_attempt_and_a_restart_is_another(monkeypat
     monkeypatch.setenv("MASTER_PORT", "29500")
     first = attempt_id("a" * 32, all_ranks=True)
     assert attempt_id("a" * 32, all_ranks=True) == first
+    monkeypatch.setenv("MASTER_ADDR", "\udcff")  # bytes that are not UTF-8
+    assert attempt_id("a" * 32, all_ranks=True) != first
+    monkeypatch.delenv("MASTER_ADDR")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert attempt_id("a" * 32, all_ranks=True) != first
     assert attempt_id("a" * 32, all_ranks=False) != attempt_id("a" * 32, all_ranks=False)
+
+
+def test_an_attempt_id_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRADSIGHT_ATTEMPT_ID", "\udcff")
+    with pytest.raises(ConfigurationError, match="GRADSIGHT_ATTEMPT_ID must be a text"):
+        gradsight.Run(spool_dir=tmp_path, mode="offline", quiet=True)
 
 
 def test_resuming_is_a_new_attempt_of_the_same_run_and_keeps_its_name(tmp_path: Path) -> None:

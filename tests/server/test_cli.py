@@ -183,6 +183,23 @@ def test_without_a_server_runs_and_sync_say_so_in_one_line(tmp_path: Path) -> No
         assert nobody in line
 
 
+def test_a_way_to_the_server_that_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
+    spool(tmp_path)
+    elsewhere = ("--server", "http://192.0.2.1:8420")
+    for command in ("runs", "sync"):
+        for options, variables, code, words in (
+            (elsewhere, {"HTTP_PROXY": "htp://x"}, 1, "HTTP_PROXY cannot be used"),
+            (elsewhere, {"NO_PROXY": "[::1"}, 1, "NO_PROXY cannot be used"),
+            (("--server", "https://127.0.0.1:9"), {"SSL_CERT_FILE": "nowhere"}, 1, "SSL_CERT_FILE cannot be used"),
+            (("--server", "localhost:8420"), {}, 2, "server must be an address"),
+            (("--server", f"http://{'a' * 300}"), {}, 2, "server must be an address"),
+            ((), {"GRADSIGHT_TOKEN": "my\udcffword"}, 2, "token must be text in UTF-8"),
+        ):
+            done = run(command, *options, cwd=tmp_path, **variables)
+            (line,) = done.stderr.splitlines()
+            assert (done.returncode, words in line, "word" in line) == (code, True, False), (command, line)
+
+
 def spool(folder: Path) -> str:
     """What a training leaves that had no server: the run's id."""
     left = gradsight.Run(project="lm", name="left behind", mode="offline", spool_dir=folder / ".gradsight", quiet=True)
@@ -258,6 +275,10 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong(monkeypatch: 
     with pytest.raises(SettingsError, match=r"port.*-1"):
         load_settings(port=-1)
     assert "hush" not in repr(load_settings(token="hush"))
+    for token in ("hu\udcffsh", "hu\nsh"):
+        with pytest.raises(SettingsError, match=r"token: .*one line of text in UTF-8") as said:
+            load_settings(token=token)
+        assert "hu" not in str(said.value)
 
 
 def test_a_database_of_another_kind_is_refused_without_its_password() -> None:
