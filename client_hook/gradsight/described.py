@@ -42,7 +42,7 @@ def check_names(stream: str, policy: Policy | None) -> None:
         ConfigurationError: the stream of a group would have a name that no server takes.
     """
     for pattern in policy.policies if isinstance(policy, Groups) else ():
-        door.word(f"the stream of the pattern {pattern!r}", f"{stream}/{pattern}")
+        door.stream(f"{stream}/{pattern}", what=f"the stream of the pattern {pattern!r}")
 
 
 def check_records(records: dict[str, wire.StreamRecord]) -> None:

@@ -27,6 +27,13 @@ def word(name: str, value: Any, *, most: int = 256) -> str:
     return value
 
 
+def stream(value: Any, *, what: str = "stream") -> str:
+    """A stream's name, which arrives as it is."""
+    if not isinstance(value, str) or not wire.is_stream_name(value) or not _is_unicode(value):
+        raise ConfigurationError(f"{what} must be {wire.STREAM_RULE}, got {value!r}.")
+    return value
+
+
 def text(value: Any, *, most: int) -> str:
     """Any text as the wire can carry it: what it cannot is replaced."""
     return _as_unicode(str(value)).replace("\0", "\N{REPLACEMENT CHARACTER}")[:most]

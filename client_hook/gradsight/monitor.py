@@ -98,7 +98,7 @@ class Monitor:
         allow_control = arguments.truth("allow_control", allow_control)
         stop_on = arguments.alert_kinds("stop_on", stop_on)
         fused = None if fused is None else arguments.truth("fused", fused)
-        door.word("stream", stream)
+        door.stream(stream)
         if not isinstance(optimizer, Optimizer):
             raise ConfigurationError(f"optimizer must be a torch.optim.Optimizer, got {optimizer!r}.")
         if run is not None and not isinstance(run, Run):

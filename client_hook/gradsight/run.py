@@ -211,7 +211,7 @@ class Run:
             norms = [norm if type(norm) is float else _norm(norm) for norm in given_norms]  # a call each costs more
             layer_set = self._layer_set(names) if names else None
             row = StepRow(door.step(step), time.time(), columns, layer_set, norms or None)
-            self._record(door.word("stream", stream), row)
+            self._record(door.stream(stream), row)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
@@ -227,7 +227,7 @@ class Run:
         for name, value in items:
             try:
                 metric = self._metric(step, name, value)
-                self._exporter.submit(door.word("stream", stream), metric, is_step=False)
+                self._exporter.submit(door.stream(stream), metric, is_step=False)
             except Exception as error:  # one wrong value must not take the others along
                 self._lost("bad_value", error)
 
@@ -255,7 +255,7 @@ class Run:
                 wall_time_s=time.time(),
                 control_id=control_id,
             )
-            on_stream = self._last_stream if stream is None else door.word("stream", stream)
+            on_stream = self._last_stream if stream is None else door.stream(stream)
             self._exporter.submit(on_stream, event, is_step=False)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)

@@ -50,6 +50,8 @@ class HttpTransport:
         self._send("PUT", f"runs/{run_id}", body, timeout_s)
 
     def post_batch(self, run_id: str, stream: str, body: bytes, *, timeout_s: float = 10.0) -> wire.Answer:
+        if not wire.is_stream_name(stream):  # from an older spool; on the way it would become another path
+            raise ServerRefusedError(f"stream must be {wire.STREAM_RULE}, got {stream!r}.", status=422)
         response = self._send("POST", f"runs/{run_id}/streams/{quote(stream)}/batches", body, timeout_s)
         try:
             is_msgpack = response.headers.get("content-type", "").startswith(wire.CONTENT_TYPE_MSGPACK)

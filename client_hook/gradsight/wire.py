@@ -7,9 +7,11 @@ A null is "not recorded". This file needs neither torch nor numpy.
 
 import hashlib
 import math
+import re
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -69,6 +71,11 @@ NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | NonFinite | None
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL has no NUL in a text
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_NUL)]
+STREAM = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f])(?!([\s\S]*/)?\.\.?(/|$))"
+"""A stream's name stands in the path of an address: dots alone between slashes are taken for a way up by whoever is on
+the way there, and a line's end by nobody's routes for a part of it."""
+STREAM_RULE = "a text of 1 to 256 characters, none a control character, and no part between slashes '.' or '..'"
+StreamName = Annotated[str, Meta(min_length=1, max_length=256, pattern=STREAM)]
 LayerName = Annotated[str, Meta(min_length=1, max_length=1024, pattern=NO_NUL)]
 Step = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -114,7 +121,7 @@ class RunRecord(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=
     frameworks: dict[Name, Name] | UnsetType = UNSET
     """Versions, `{"torch": "2.13.0"}`."""
     started_at_s: Moment | UnsetType = UNSET
-    streams: Annotated[dict[Name, StreamRecord], Meta(max_length=256)] | UnsetType = UNSET
+    streams: Annotated[dict[StreamName, StreamRecord], Meta(max_length=256)] | UnsetType = UNSET
 
 
 class Metric(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -309,7 +316,9 @@ def _decoder(content_type: str) -> Any:
 def _explained(error: msgspec.ValidationError, body: bytes, kind: type[Struct], decoder: Any) -> WireError:
     """Msgspec's message and path, with the offending value put beside them."""
     what, _, path = str(error).partition(" - at `")
-    path = path.rstrip("`").removeprefix("$").removeprefix(".")
+    path = path.removeprefix("key` in `").rstrip("`").removeprefix("$").removeprefix(".")
+    if what.endswith(f"matching regex {STREAM!r}"):
+        what = f"a stream's name must be {STREAM_RULE}"
     if "unknown field" in what:
         name = what.split("`")[1]
         return WireError(f"unknown field {name!r}; known are {', '.join(kind.__struct_encode_fields__)}", field=name)
@@ -338,6 +347,15 @@ def word(value: float) -> float | NonFinite:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+@lru_cache(maxsize=256)  # it is asked at every step
+def is_stream_name(name: str) -> bool:
+    """Whether a stream can be called so: every such name arrives as it is."""
+    return 1 <= len(name) <= 256 and _STREAM.match(name) is not None
+
+
+_STREAM = re.compile(STREAM)
 
 
 def layer_names(layers: Sequence[LayerNames]) -> list[list[str]]:

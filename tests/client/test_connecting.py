@@ -16,7 +16,8 @@ import pytest
 
 import gradsight
 from gradsight import run as run_module
-from gradsight.errors import ConfigurationError, ServerUnreachableError
+from gradsight import wire
+from gradsight.errors import ConfigurationError, ServerRefusedError, ServerUnreachableError
 from gradsight.transport import HttpTransport
 from tests.client.conftest import NOBODY, rows, sent
 
@@ -273,3 +274,10 @@ def test_a_token_that_no_request_can_have_is_refused_and_not_shown(
         monkeypatch.setenv("GRADSIGHT_TOKEN", token)
         with pytest.raises(ConfigurationError, match=f"^GRADSIGHT_TOKEN {told}"):
             gradsight.Run(mode="disabled")
+
+
+def test_a_stream_that_no_server_takes_is_refused_before_it_is_sent() -> None:
+    transport = HttpTransport(NOBODY)
+    with pytest.raises(ServerRefusedError, match="stream must be a text") as refused:
+        transport.post_batch("a" * 32, "..", wire.encode(wire.Batch()))
+    assert refused.value.status == 422

@@ -36,15 +36,21 @@ def train(monitor: gradsight.Monitor, model: nn.Module, optimizer: torch.optim.O
         pytest.param({"layer_every": True}, "layer_every must be a whole number from 1 on, got True", id="truth"),
         pytest.param(
             {"stream": ""},
-            "stream must be a text of 1 to 256 characters (none of them NUL), got ''",
+            "no part between slashes '.' or '..', got ''",
             id="stream without name",
         ),
         pytest.param(
             {"stream": 3},
-            "stream must be a text of 1 to 256 characters (none of them NUL), got 3",
+            "stream must be a text of 1 to 256 characters, none a control character, and",
             id="stream by number",
         ),
-        pytest.param({"stream": "a\0b"}, "none of them NUL), got 'a\\x00b'", id="NUL in a stream"),
+        pytest.param({"stream": "a\0b"}, "got 'a\\x00b'", id="NUL in a stream"),
+        pytest.param({"stream": "a\nb"}, "got 'a\\nb'", id="two lines in a stream"),
+        pytest.param({"stream": ".."}, "got '..'", id="a way up as a stream"),
+        pytest.param({"stream": "a/./b"}, "got 'a/./b'", id="a dot between slashes in a stream"),
+        pytest.param(
+            {"clip": gradsight.Groups({"../*": gradsight.GlobalNorm(1.0)})}, "the pattern '../*'", id="pattern up"
+        ),
         pytest.param({"stream": "\ud800x"}, "got '\\ud800x'", id="half a surrogate pair in a stream"),
         pytest.param(
             {"clip": gradsight.Groups({"*" * 252: gradsight.GlobalNorm(1.0)})},

@@ -105,6 +105,10 @@ def test_metrics_stop_at_32_names(run: gradsight.Run) -> None:
         pytest.param(lambda run: run.log_metrics(1, {"a\ud800": 1.0}), id="half a surrogate pair"),
         pytest.param(lambda run: run.log_metrics(1, {"a": 1.0}, stream="a\0"), id="NUL in a stream"),
         pytest.param(lambda run: run.log_event("a\0b"), id="NUL in a kind"),
+        pytest.param(lambda run: run.log_step(1, stream="..", loss=1.0), id="a way up as a stream"),
+        pytest.param(lambda run: run.log_step(1, stream="a\nb", loss=1.0), id="two lines as a stream"),
+        pytest.param(lambda run: run.log_metrics(1, {"a": 1.0}, stream="a/../b"), id="a way up in a stream"),
+        pytest.param(lambda run: run.log_event("note", stream="."), id="a dot as a stream"),
     ],
 )
 def test_a_bad_call_is_counted_and_harms_nothing_else(

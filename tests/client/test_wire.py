@@ -111,3 +111,24 @@ def test_a_run_record_takes_parts_and_refuses_the_unknown() -> None:
         wire.decode(b'{"nmae": "x"}', wire.RunRecord, wire.CONTENT_TYPE_JSON)
     with pytest.raises(WireError, match="name"):
         wire.decode(json.dumps({"name": "x" * 257}).encode(), wire.RunRecord, wire.CONTENT_TYPE_JSON)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["main", "main/layers.*", "a//b", "/a", "a/", "...", "..a", "a/.b", "a.", " ", "é" * 256, "\u2028", "%2e%2e", "?"],
+)
+def test_a_stream_may_be_called_anything_that_arrives(name: str) -> None:
+    assert wire.is_stream_name(name)
+    record = wire.RunRecord(streams={name: wire.StreamRecord()})
+    assert wire.decode(wire.encode(record), wire.RunRecord) == record
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/..", "../a", "a/./b", "/.", "./", "a\n", "\n", "a\tb", "\x7f", "\x85", "a\n/..", "x" * 257],
+)
+def test_a_stream_is_not_called_what_would_not_arrive(name: str) -> None:
+    assert not wire.is_stream_name(name)
+    with pytest.raises(WireError) as refused:
+        wire.decode(wire.encode(wire.RunRecord(streams={name: wire.StreamRecord()})), wire.RunRecord)
+    assert refused.value.field == "streams"

@@ -158,6 +158,8 @@ class _Here:
         self._verdicts.note(run_id)
 
     def post_batch(self, run_id: str, stream: str, batch: wire.Batch) -> None:
+        if not wire.is_stream_name(stream):
+            raise InvalidRequestError(f"stream must be {wire.STREAM_RULE}, got {stream!r}.")
         batch = wire.decode(wire.encode(batch), wire.Batch)
         now_s = time.time()
         self._database.write(lambda conn: ingest(conn, run_id, stream, batch, now_s=now_s)).result(WRITE_TIMEOUT_S)

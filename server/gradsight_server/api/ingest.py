@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from gradsight import wire
 from gradsight_server.api.body import read_record
@@ -22,7 +23,6 @@ from gradsight_server.store.runs import normal_run_id
 MIN_FLUSH_S, MAX_FLUSH_S = 0.25, 5.0
 MAX_QUEUE_DEPTH = 2_000
 """Batches that wait for the writer, each decoded in memory; past that, clients keep them in their spool."""
-MAX_STREAM_LENGTH = 256
 
 EXAMPLES = {
     "one column": {"value": {"step": [0, 1], "grad_norm_before_clip": [1.5, "NaN"]}},
@@ -46,6 +46,15 @@ def flush_after_s(queue_depth: int) -> float:
     return min(MAX_FLUSH_S, MIN_FLUSH_S * (1 + queue_depth / 8))
 
 
+class StreamConvertor(PathConvertor):
+    """A stream's name with slashes, and with line ends: they are refused by name, not as a path that nobody serves."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("stream", StreamConvertor())
+
+
 class BatchRoute(APIRoute):
     """A documented route without FastAPI's dependencies: to solve them takes longer than to write two steps."""
 
@@ -59,23 +68,21 @@ router = APIRouter(prefix="/runs", tags=["ingest"], route_class=BatchRoute)
 async def _take_in(request: Request) -> Response:
     await no_nul(request)
     stream = request.path_params["stream"]
-    if not 1 <= len(stream) <= MAX_STREAM_LENGTH:
+    if not wire.is_stream_name(stream):
         shown = stream if len(stream) <= 80 else stream[:77] + "…"
-        raise InvalidRequestError(
-            f"stream must have 1 to {MAX_STREAM_LENGTH} characters, has {len(stream)}: {shown!r}."
-        )
+        raise InvalidRequestError(f"stream must be {wire.STREAM_RULE}, got {shown!r}.")
     return await post_batch(request, request.path_params["run_id"], stream)
 
 
 @router.post(
-    "/{run_id}/streams/{stream:path}/batches",
+    "/{run_id}/streams/{stream:stream}/batches",
     responses={200: answer_of(wire.Answer)},
     openapi_extra=body_of(wire.Batch, examples=EXAMPLES),
 )
 async def post_batch(
     request: Request,
     run_id: Annotated[str, Path(description="32 hex digits; hyphens are accepted.")],
-    stream: Annotated[str, Path(min_length=1, max_length=MAX_STREAM_LENGTH)],
+    stream: Annotated[str, Path(description=f"{wire.STREAM_RULE[0].upper()}{wire.STREAM_RULE[1:]}.")],
 ) -> Response:
     """Takes in a batch of steps. Only `step` and one column are needed; the same batch again changes nothing."""
     database: Database = request.app.state.database

@@ -6,6 +6,7 @@ The same log gives the same messages again, so that sending it twice changes not
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -143,7 +144,7 @@ class Sending(Sink):
     def _gathered_of(self, row: Row | Rows) -> tuple[tuple[int, int, str], _Gathered]:
         stream = self._stream_names.get(row.stream)
         if stream is None:
-            stream = self._stream_names[row.stream] = _text(row.stream, 256) or "main"
+            stream = self._stream_names[row.stream] = _stream_name(row.stream)
         key = (row.run, row.attempt, stream)
         gathered = self._gathered.get(key)
         if gathered is None:
@@ -158,7 +159,7 @@ class Sending(Sink):
             self._send(key)
 
     def happened(self, run: int, attempt: int, event: Happened) -> None:
-        gathered = self._gathered.setdefault((run, attempt, _text(event.stream, 256) or "main"), _Gathered())
+        gathered = self._gathered.setdefault((run, attempt, _stream_name(event.stream)), _Gathered())
         step = int(event.step) if event.step is not None and 0 <= event.step <= wire.MAX_STEP else None
         gathered.events.append(
             wire.Event(kind=_text(event.kind, 64) or "log", step=step, message=_text(event.message, 4096))
@@ -287,6 +288,12 @@ def _moment(time_s: float | None) -> float | None:
 def _text(text: str, most: int) -> str:
     """Without what no database takes."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
+
+
+def _stream_name(text: str) -> str:
+    """As near to the log's own name as a stream may be called."""
+    printable = re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", _text(text, 256))
+    return "/".join(part if part not in (".", "..") else "_" for part in printable.split("/")) or "main"
 
 
 def _moments(rows: list[Row | Rows]) -> list[float | None]:

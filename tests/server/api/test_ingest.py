@@ -13,6 +13,9 @@ import msgspec
 import pytest
 
 from gradsight import wire
+from gradsight.frames import Frame, read_frames
+from gradsight.spool import Writer
+from gradsight.transport import HttpTransport, send_spooled
 from gradsight_server.api.ingest import flush_after_s
 from tests.server.api.kit import BATCHES, RUN, Running, running, wait_until
 
@@ -115,10 +118,43 @@ def test_a_batch_for_an_unknown_run_is_not_found(server: Running) -> None:
     assert server.client.get(f"/api/v1/runs/{RUN}").status_code == 404
 
 
-def test_a_stream_name_that_is_too_long_is_refused(run_server: Running) -> None:
-    answer = run_server.client.post(f"/api/v1/runs/{RUN}/streams/{'s' * 257}/batches", json=BATCH)
-    assert answer.status_code == 422
-    assert "stream" in answer.json()["detail"]
+@pytest.mark.parametrize(
+    "name",
+    ["a//b", "/a", "a/", "...", "a/.b", " ", "é", "\u2028", "%2F", "%2e%2e", "?x", "#x", "a;b", "a\\b", "a/batches"],
+)
+def test_a_stream_arrives_under_its_own_name(run_server: Running, name: str) -> None:
+    transport = HttpTransport(run_server.url)
+    transport.post_batch(RUN, name, wire.encode(wire.Batch(step=[0], loss=[1.0])))
+    transport.close()
+    assert run_server.get(f"runs/{RUN}")["streams"] == [name]
+
+
+@pytest.mark.parametrize("name", ["s" * 257, "%2E", "%2E%2E", "a/%2E%2E/b", "a%0Ab", "%0A", "a%09b", "%C2%85", ""])
+def test_a_stream_name_that_cannot_be_right_is_refused(run_server: Running, name: str) -> None:
+    answer = run_server.client.post(f"/api/v1/runs/{RUN}/streams/{name}/batches", json=BATCH)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["detail"].startswith("stream must be a text of 1 to 256 characters")
+    assert run_server.get(f"runs/{RUN}")["streams"] == []
+
+
+def test_a_run_with_such_a_stream_is_refused(run_server: Running) -> None:
+    answer = run_server.client.put(f"/api/v1/runs/{RUN}", json={"streams": {"..": {}}})
+    assert (answer.status_code, "streams" in answer.json()["detail"]) == (422, True)
+
+
+def test_a_spool_with_such_a_stream_keeps_nothing_else_from_its_server(run_server: Running, tmp_path: Path) -> None:
+    spooled = Writer(tmp_path / "spool" / RUN / "attempt")
+    body = wire.encode(wire.Batch(step=[0], loss=[1.0]))
+    for stream in ("..", "a\nb", "a/./b", "main"):
+        spooled.append(Frame("batch", RUN, stream, 1, body))
+    spooled.close()
+    transport = HttpTransport(run_server.url)
+    report = send_spooled(tmp_path, transport)
+    transport.close()
+    assert (report.num_refused, report.num_steps) == (3, 1)
+    assert run_server.get(f"runs/{RUN}")["streams"] == ["main"]
+    refused = read_frames(tmp_path / "refused" / f"{RUN}.frames", 0, 2**20).frames
+    assert [frame.stream for frame in refused] == ["..", "a\nb", "a/./b"]
 
 
 def test_gzip_is_read(run_server: Running) -> None:

@@ -114,6 +114,14 @@ def test_attempts_ranks_streams_layers_metrics_and_settings_arrive(
     assert any("2 ranks wrote this log" in note for note in told["notes"])
 
 
+def test_a_stream_of_a_log_gets_the_nearest_name_a_stream_may_have(
+    server: Running, tmp_path: Path, capsys: Captured
+) -> None:
+    log = [row | {"stream": name} for name in ("..", "an\tactor", "a/./b", "critic") for row in rows(*range(3))]
+    found = only_run(server, capsys, write(tmp_path, log, "odd streams.jsonl"))
+    assert sorted(found["streams"]) == ["_", "a/_/b", "an actor", "critic"]
+
+
 def test_names_that_other_programs_gave_cannot_break_it(server: Running, tmp_path: Path, capsys: Captured) -> None:
     odd = [
         {"step": 0, "grad_norm": "NaN", "\u0000": 1, "a" * 5000: 2, "stream": "x\u0000y", "wall_time": -5},

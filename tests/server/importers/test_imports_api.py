@@ -94,6 +94,15 @@ def test_columns_and_format_may_be_named(server: Running) -> None:
     assert answer["runs"][0]["diagnosis"]["clipping"]["norm"]["max"] == 3.5
 
 
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_an_export_with_a_stream_that_no_server_takes_is_refused(server: Running, format: str) -> None:
+    (part,) = post(server, a_log(), name="named.jsonl", keep=True)["runs"]
+    export = server.client.get(f"/api/v1/runs/{part['run_id']}/export", params={"format": format}).content
+    changed = export.replace(b'"stream":"main"', b'"stream":".."').replace(b"\nmain,", b"\n..,")
+    status, _, told = refused(server, changed, name="export", keep=True)
+    assert (status, told.startswith("stream must be"), "'..'" in told) == (422, True, True), told
+
+
 def test_an_export_comes_back_as_the_run_it_was(server: Running) -> None:
     (part,) = post(server, a_log(), name="exported.jsonl", keep=True)["runs"]
     export = server.client.get(f"/api/v1/runs/{part['run_id']}/export").content
