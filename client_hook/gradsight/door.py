@@ -44,6 +44,16 @@ def number(value: Any) -> float:
     return float(value.detach() if hasattr(value, "detach") else value)
 
 
+def truth(name: str, value: Any) -> bool:
+    """True or False: a tensor's or numpy's too, 0 and 1; the text "no" would count as True."""
+    if isinstance(value, bool):
+        return value
+    plain = value.item() if hasattr(value, "item") else value
+    if not isinstance(plain, bool | int | float) or plain not in (0, 1):
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}.")
+    return bool(plain)
+
+
 def folder(name: str, value: Any) -> Path:
     """A folder, by its whole path: the process may go elsewhere."""
     try:

@@ -14,8 +14,9 @@ from gradsight import door, launch, wire
 from gradsight.alerts import Alert
 from gradsight.errors import ConfigurationError, ServerRefusedTokenError, TransportError
 from gradsight.exporter import Exporter, Status
+from gradsight.given_layers import NO_NORMS, GivenLayers
 from gradsight.policies import clip_coef as clip_ratio
-from gradsight.rows import Attempt, LayerSet, Resolvable, StepRow
+from gradsight.rows import Attempt, Resolvable, StepRow
 from gradsight.transport import HttpTransport
 
 DEFAULT_SERVER = "http://127.0.0.1:8420"
@@ -78,7 +79,7 @@ class Run:
             self._token = door.token(os.environ.get("GRADSIGHT_TOKEN"), what="GRADSIGHT_TOKEN")
         self._exporter: Exporter | None = None
         self._pid = os.getpid()
-        self._layer_sets: dict[tuple[str, ...], LayerSet] = {}
+        self._layers = GivenLayers()
         self._metric_names: set[str] = set()
         self._last_stream = "main"
         record = wire.RunRecord(
@@ -188,7 +189,7 @@ class Run:
             clip_coef: What gradients were multiplied by; worked out from norm and threshold where left out.
             loss_scale: The scale the backward of this step used.
             skipped: Whether the parameters were left as they were.
-            layer_norms: Per layer, unscaled, before clipping; None for a layer without a gradient.
+            layer_norms: Per layer, unscaled, before clipping; None, or left out, for a layer without a gradient.
         """
         if self._exporter is None:
             return
@@ -205,13 +206,12 @@ class Run:
             }
             columns: dict[str, Any] = {key: door.number(value) for key, value in given.items() if value is not None}
             if skipped is not None:
-                columns["skipped"] = bool(skipped)
-            names = tuple(layer_norms or ())
-            given_norms = (layer_norms or {}).values()
-            norms = [norm if type(norm) is float else _norm(norm) for norm in given_norms]  # a call each costs more
-            layer_set = self._layer_set(names) if names else None
-            row = StepRow(door.step(step), time.time(), columns, layer_set, norms or None)
-            self._record(door.stream(stream), row)
+                columns["skipped"] = door.truth("skipped", skipped)
+            step, stream = door.step(step), door.stream(stream)
+            layer_set, norms, is_whole = self._layers.norms(stream, layer_norms) if layer_norms else NO_NORMS
+            self._record(stream, StepRow(step, time.time(), columns, layer_set, norms))
+            if not is_whole:
+                self._lost("too_many_layer_sets", None)
         except Exception as error:  # the boundary: a wrong value must not end a training
             self._lost("bad_value", error)
 
@@ -326,25 +326,14 @@ class Run:
             update = wire.RunRecord(streams={stream: record}, frameworks=door.frameworks())
             self._exporter.describe(update, num_layers=num_layers)
 
-    def _layer_set(self, names: tuple[str, ...]) -> LayerSet:
-        if names not in self._layer_sets:
-            if len(self._layer_sets) > 64:
-                raise ValueError("layer_norms has had more than 64 different sets of names")
-            self._layer_sets[names] = LayerSet([door.word("layer_norms", name, most=1024) for name in names])
-        return self._layer_sets[names]
-
     def _record(self, stream: str, row: Resolvable) -> None:
         if self._exporter is not None:
             self._last_stream = stream
             self._exporter.submit(stream, row)
 
-    def _lost(self, reason: str, error: BaseException) -> None:
+    def _lost(self, reason: str, error: BaseException | None) -> None:
         if self._exporter is not None:
             self._exporter.count_dropped(reason, 1, error)
-
-
-def _norm(given: Any) -> float:
-    return wire.NO_GRADIENT if given is None else door.number(given)
 
 
 def _said(record: wire.RunRecord, **given: Any) -> wire.RunRecord:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -9,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
 import gradsight
 from gradsight import spool, wire
 from gradsight.errors import ConfigurationError
+from gradsight.given_layers import MAX_SETS
 from gradsight.transport import MemoryTransport, send_spooled
 from tests.client.conftest import NOBODY, layer_rows, rows, sent
 
@@ -85,6 +88,68 @@ def test_a_value_that_is_no_number_is_counted(run: gradsight.Run) -> None:
     assert run.num_dropped == {"bad_value": 5}
 
 
+@pytest.mark.parametrize(
+    "given", [True, 1, 1.0, numpy.True_, numpy.int64(1), torch.tensor(True), torch.ones(1)], ids=repr
+)
+def test_a_step_is_skipped_by_any_kind_of_truth(given: Any, run: gradsight.Run) -> None:
+    run.log_step(0, skipped=given)
+    run.log_step(1, skipped=given == 0)
+    assert rows(sent(run))["skipped"] == [True, False]
+
+
+def test_each_choice_among_the_same_layers_is_kept(run: gradsight.Run) -> None:
+    """As with experts, of which other ones are at work at each step."""
+    chosen = [random.Random(step).sample(range(16), 4) for step in range(500)]
+    for step, experts in enumerate(chosen):
+        run.log_step(step, loss=1.0, layer_norms={f"expert.{expert}": float(expert + 1) for expert in experts})
+    transport = sent(run)
+    assert run.num_dropped == {}
+    assert rows(transport)["step"] == list(range(500))
+    assert norms_by_name(transport) == {
+        step: {f"expert.{expert}": float(expert + 1) for expert in experts} for step, experts in enumerate(chosen)
+    }
+
+
+def test_a_step_without_layers_or_in_another_order_is_what_it_says(run: gradsight.Run) -> None:
+    run.log_step(0, layer_norms={"a": 1.0, "b": 2.0})
+    run.log_step(1, loss=1.0, layer_norms={})
+    run.log_step(2, layer_norms={"b": 3.0, "a": None})
+    run.log_step(3, stream="other", layer_norms={"a": 4.0, "b": 5.0})
+    transport = sent(run)
+    assert layer_rows(transport) == [(0, (1.0, 2.0)), (2, (-1.0, 3.0)), (3, (4.0, 5.0))]
+    assert [batch.layers for _, _, batch in transport.batches if batch.layers] == [["a", "b"]]
+
+
+def test_past_the_bound_of_sets_only_names_that_are_new_are_left_out_and_counted(run: gradsight.Run) -> None:
+    for step in range(200):
+        run.log_step(step, loss=1.0, layer_norms={"trunk": 1.0, f"of step {step}": 2.0})
+    run.log_step(200, stream="other", loss=1.0, layer_norms={"of another stream": 1.0})
+    transport = sent(run)
+    assert run.num_dropped == {"too_many_layer_sets": 200 - MAX_SETS + 1}
+    assert rows(transport)["step"] == list(range(200))
+    assert rows(transport, "other")["step"] == [200]
+    kept = norms_by_name(transport)
+    assert list(kept) == list(range(200))
+    assert kept[MAX_SETS - 1] == {"trunk": 1.0, f"of step {MAX_SETS - 1}": 2.0}
+    assert kept[199] == {"trunk": 1.0}
+
+
+def norms_by_name(transport: MemoryTransport) -> dict[int, dict[str, float]]:
+    """By step the norms of the layers that had a gradient."""
+    names: dict[str | None, list[wire.LayerNames]] = {}
+    found: dict[int, dict[str, float]] = {}
+    for _, _, batch in transport.batches:
+        if batch.layers is not None:
+            names[batch.layers_id] = batch.layers
+        if isinstance(batch.layer_norms, bytes):
+            values = memoryview(batch.layer_norms).cast("f").tolist()
+            layers = names[batch.layers_id]
+            for i, step in enumerate(batch.layer_step):
+                row = values[i * len(layers) : (i + 1) * len(layers)]
+                found[step] = {str(name): norm for name, norm in zip(layers, row, strict=True) if norm >= 0}
+    return found
+
+
 def test_metrics_stop_at_32_names(run: gradsight.Run) -> None:
     run.log_metrics(3, {f"m{i}": i for i in range(40)})
     assert run.num_dropped == {"bad_value": 8}
@@ -109,6 +174,10 @@ def test_metrics_stop_at_32_names(run: gradsight.Run) -> None:
         pytest.param(lambda run: run.log_step(1, stream="a\nb", loss=1.0), id="two lines as a stream"),
         pytest.param(lambda run: run.log_metrics(1, {"a": 1.0}, stream="a/../b"), id="a way up in a stream"),
         pytest.param(lambda run: run.log_event("note", stream="."), id="a dot as a stream"),
+        pytest.param(lambda run: run.log_step(1, skipped="no"), id="a text as a truth"),
+        pytest.param(lambda run: run.log_step(1, skipped=2), id="two as a truth"),
+        pytest.param(lambda run: run.log_step(1, skipped=math.nan), id="NaN as a truth"),
+        pytest.param(lambda run: run.log_step(1, skipped=torch.zeros(2)), id="a vector as a truth"),
     ],
 )
 def test_a_bad_call_is_counted_and_harms_nothing_else(
