@@ -69,6 +69,12 @@ def folder(name: str, value: Any) -> Path:
         return path
 
 
+def norm(name: str, value: float) -> None:
+    """Refuses a negative one, as the server would: there the steps beside it would go with it."""
+    if value < 0:
+        raise ConfigurationError(f"{name} must not be negative: it is a norm, got {value!r}.")
+
+
 def _is_unicode(value: str) -> bool:
     """Whether it can be encoded: half of a surrogate pair cannot."""
     try:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gradsight import door, wire
+from gradsight.errors import ConfigurationError
 from gradsight.rows import LayerSet
 
 MAX_SETS = 64
@@ -41,6 +42,8 @@ class GivenLayers:
         """The norms of a step; a layer that is not given is one without a gradient."""
         names = tuple(given)
         norms = [norm if type(norm) is float else _norm(norm) for norm in given.values()]  # a call each costs more
+        if any(norm < 0 and norm != wire.NO_GRADIENT for norm in norms):
+            raise ConfigurationError(f"layer_norms must not be negative: they are norms, got {min(norms)!r}.")
         known = self._known.get(stream) or _Known()
         if names == known.names:
             return GivenNorms(known.layer_set, norms, is_whole=True)

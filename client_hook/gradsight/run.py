@@ -205,6 +205,7 @@ class Run:
                 "loss_scale": loss_scale,
             }
             columns: dict[str, Any] = {key: door.number(value) for key, value in given.items() if value is not None}
+            door.norm("grad_norm_before_clip", columns.get("grad_norm_before_clip", 0.0))
             if skipped is not None:
                 columns["skipped"] = door.truth("skipped", skipped)
             step, stream = door.step(step), door.stream(stream)

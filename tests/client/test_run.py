@@ -445,3 +445,23 @@ def test_show_says_where_the_page_is_when_there_is_no_notebook(monkeypatch: pyte
     run = gradsight.Run(mode="disabled")
     with pytest.raises(ConfigurationError, match=f"open {run.url} in a browser"):
         run.show()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"grad_norm_before_clip": -1.0},
+        {"grad_norm_before_clip": float("-inf")},
+        {"layer_norms": {"a": -5.0}},
+        {"layer_norms": {"a": float("nan"), "b": float("-inf")}},
+    ],
+)
+def test_a_negative_norm_costs_its_own_step_alone(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    run = gradsight.Run(mode="offline", spool_dir=tmp_path, quiet=True)
+    for step in range(20):
+        run.log_step(step, **({"grad_norm_before_clip": 1.0} | (wrong if step == 10 else {})))
+    run.finish()
+    transport = MemoryTransport()
+    send_spooled(tmp_path, transport)
+    assert [step for _, _, batch in transport.batches for step in batch.step] == [*range(10), *range(11, 20)]
+    assert run.num_dropped == {"bad_value": 1}
