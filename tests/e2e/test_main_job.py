@@ -115,7 +115,7 @@ def minimal_without_a_server(folder: Path) -> str:
         text=True,
         check=True,
     )
-    assert "no server at" in done.stderr
+    assert "no server answers at" in done.stderr
     assert done.stderr.count("\n") == 1
     (run_folder,) = (folder / ".gradsight" / "spool").iterdir()
     return run_folder.name
