@@ -218,9 +218,9 @@ _PREFERRED = ("preclip", "pre", "before", "total", "global", "unclipped")
 def chosen(names: Iterable[str], *, only_sure: bool = False) -> dict[str, str]:
     """{our column: the name that stands for it}, of all columns of a table.
 
-    Of several the surest wins: our own name, then one that says before clipping, of all parameters or of training, then
-    the shortest. Where no name is a norm and exactly one ends like one (`my_run/grad_norm`), that one is; not so where
-    only what is sure is wanted.
+    Of several the surest wins: our own name, then one that says before clipping, of all parameters or of training, a
+    plain word for a step, then the shortest. Where no name is a norm and exactly one ends like one
+    (`my_run/grad_norm`), that one is; not so where only what is sure is wanted.
     """
     names = list(dict.fromkeys(names))
     found: dict[str, str] = {}
@@ -235,8 +235,12 @@ def chosen(names: Iterable[str], *, only_sure: bool = False) -> dict[str, str]:
     return found
 
 
-def _rank(name: str, column: str) -> tuple[bool, bool, bool, bool, int]:
+_PLAIN_STEPS = {("iter",), ("iteration",), ("it",)}
+
+
+def _rank(name: str, column: str) -> tuple[bool, bool, bool, bool, bool, int]:
     words = words_of(name)
     says_all = any(word in _PREFERRED for word in words) and column == "grad_norm_before_clip"
     is_epoch_mean = "epoch" in words and column != "epoch"
-    return name != column, is_epoch_mean, not says_all, bool(stream_of(name)), len(name)
+    is_less_plain = column == "step" and words not in _PLAIN_STEPS
+    return name != column, is_epoch_mean, not says_all, is_less_plain, bool(stream_of(name)), len(name)

@@ -1,7 +1,7 @@
 """Any line that names a gradient norm or loss scale and gives its number: `grad_norm=1.2`, `grad norm: 1.2`.
 
 The fallback for programs nobody wrote a format for. A step is looked for in the same line: by a name, else by a
-fraction (`[100/5000]`, a progress bar's `100/5000`).
+fraction (`[100/5000]`, a progress bar's `100/5000`; see `_fractions.py`).
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any
 
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
+from gradsight_server.importers.formats._fractions import Fraction, fractions_of, is_sure, numbered
 from gradsight_server.importers.items import Item, Point
 from gradsight_server.importers.names import chosen, column_of, words_of
 from gradsight_server.importers.numbers import number
@@ -32,17 +33,24 @@ _GIVEN = re.compile(
     # Spelled out rather than IGNORECASE, which would keep the search from leaping to the first letters.
     r"(?:(?:[Gg]rad(?:ient)?s?|GRAD)[\w./-]{0,24}[ ]?(?:[Nn]orm|NORM)|[Gg]norm|[Tt]otal_norm|[Nn]orm[_ /][Gg]rad"
     r"|(?:[Ll]oss|[Gg]rad|LOSS)[_ ]?(?:[Ss]caler?|SCALE))"
-    r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,4}[\"']?" + _VALUE
+    r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,12}[\"']?" + _VALUE
 )
-_GIVES = re.compile(r"[\"']?\s{0,4}[:=|]\s{0,4}[\"']?(" + _VALUE + ")")
+_GIVES = re.compile(r"[\"']?\s{0,4}[:=|]\s{0,12}[\"']?(" + _VALUE + ")")
 """What stands behind a name; the name is looked for backwards from there, which takes no time to speak of."""
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w./@%-]*(?: [\w./@%-]+){0,3}\Z")
 MAX_NAME = 100
-_BARE = re.compile(r"(?<![\w.])([A-Za-z_][\w./-]{0,60}) {1,4}(" + _VALUE + r")(?![\w.])")
+_BARE = re.compile(r"(?<![\w.])([A-Za-z_][\w./-]{0,60}) {1,12}(" + _VALUE + r")(?![\w.])")
 _STEP = re.compile(
-    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|update)s?\b\s{0,4}[#:=\[(]{0,2}\s{0,4}(\d[\d,]{0,15})", re.IGNORECASE
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|update)s?\b\s{0,4}[#:=\[(]{0,2}\s{0,12}(\d[\d,]{0,15})", re.IGNORECASE
 )
-_FRACTION = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})(?![\d/.])")
+_BEFORE = re.compile(r"(/|[A-Za-z]+)[\s_.-]{0,4}\Z")
+_OF_NO_STEP = {
+    "skip", "skipped", "remaining", "left", "per", "time", "total", "max", "num", "number", "of", "warmup",
+}  # fmt: skip
+"""Words that make a count or a duration of a step's name: `time per step`, `skipped iterations`, `max steps`."""
+_STEP_ALL_THE_SAME = {("num", "updates"), ("num", "update"), ("global", "step", "max", "steps")}
+_UNIT = re.compile(r"[A-Za-z%]| (?:[mun]?s|secs?|seconds?|mins?|minutes?|h|hours?)\b(?!\s{0,4}[:=])")
+"""Behind a number that is no step."""
 _EPOCH = re.compile(r"\bep(?:och)?\b\W{0,4}(\d{1,9}(?:\.\d+)?)", re.IGNORECASE)
 _HEADER = re.compile(
     r"[\s=*#-]{0,20}ep(?:och)?\W{0,4}(\d{1,9})(?:\s{0,4}(?:/|of)\s{0,4}\d{1,9})?[\s:=*#-]{0,80}", re.IGNORECASE
@@ -81,9 +89,13 @@ def with_columns(options: Options) -> LineFormat:
 
 
 def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> Iterator[Item]:
+    return numbered(_found(lines, options, is_given))
+
+
+def _found(lines: Lines, options: Options, is_given: Callable[[str], object]) -> Iterator[tuple[Item, list[Fraction]]]:
+    """Items, and the fractions of which one may be the step of a point without a number."""
     own = {theirs: ours for ours, theirs in options.columns}
     plans: dict[tuple[str, ...], _Plan | None] = {}
-    first_epoch: float | None = None
     header_epoch: float | None = None
     header = _Header()
     labels = _Labels()
@@ -103,25 +115,25 @@ def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> 
                 header_epoch = float(of_epoch[1])
             elif (of_step := _STEP_HEADER.fullmatch(line)) is not None:
                 header = _Header.of(of_step)
-            yield from _PRINTED.read(at, line)
+            yield from ((item, []) for item in _PRINTED.read(at, line))
             continue
         point = plan.point(at, parts[1::2])
         if not point.values.keys() - OF_CONFIGURATION:
-            yield from _PRINTED.read(at, line)
+            yield from ((item, []) for item in _PRINTED.read(at, line))
             continue
         if plan.label is not None:
             point.rank = labels.rank(number(parts[1::2][plan.label]), point.step)
         if point.epoch is None:
             point.epoch = header_epoch
+        fractions: list[Fraction] = []
         if point.step is None:
-            if first_epoch is None:
-                first_epoch = point.epoch
-            point.step = _counted(line, point.epoch, first_epoch)
-            if point.step is None:
-                point.step = header.step_of(point)
-        yield point
+            of_epoch = _EPOCH.search(line)
+            fractions = fractions_of(line, -1 if of_epoch is None else of_epoch.start(1))
+            if not is_sure(fractions) and (step := header.step_of(point)) is not None:
+                point.step, fractions = step, []
+        yield point, fractions
         if header_epoch is None and plan.is_whole:
-            yield from alike.after(line)
+            yield from ((points, []) for points in alike.after(line))
 
 
 def _point(at: int, line: str, own: Mapping[str, str]) -> Point:
@@ -205,9 +217,11 @@ class _Plan:
 
 def _plan(line: str, own: Mapping[str, str]) -> _Plan:
     place_of = {match.start(): i for i, match in enumerate(_NUMBER.finditer(line))}
-    pairs = {name: place_of[start] for name, (start, _) in _pairs(line, own).items() if start in place_of}
+    found = _pairs(line, own)
+    pairs = {name: place_of[start] for name, (start, _) in found.items() if start in place_of}
     taken = set(own.values())
-    chosen_columns = chosen(pairs, only_sure=True).items()
+    no_steps = {name for name, (start, text) in found.items() if not _may_be_step(line, name, start, text)}
+    chosen_columns = chosen((name for name in pairs if name not in no_steps), only_sure=True).items()
     columns = {theirs: ours for ours, theirs in chosen_columns if ours not in taken} | dict(own)
     plan = _Plan([], [])
     is_evaluation = _EVALUATION.match(line) is not None and not own
@@ -219,8 +233,9 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
             setattr(plan, column, place)
         else:
             plan.columns.append((place, column))
-    if plan.step is None and (step := _STEP.search(line)) is not None:
-        plan.step = place_of.get(step.start(1))
+    if plan.step is None:
+        steps = (step for step in _STEP.finditer(line) if not _is_of_no_step(line, step.start(), step.end()))
+        plan.step = next((place_of[step.start(1)] for step in steps if step.start(1) in place_of), None)
     if plan.epoch is None and (epoch := _EPOCH.search(line)) is not None:
         plan.epoch = place_of.get(epoch.start(1))
     if plan.rank is None and (rank := _RANK.search(line)) is not None:
@@ -230,6 +245,23 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
     elif plan.rank is None and (label := _LABEL.match(line)) is not None:
         plan.label = place_of.get(label.start(1))
     return plan
+
+
+def _may_be_step(line: str, name: str, start: int, text: str) -> bool:
+    """Of a name that stands for no step: yes."""
+    if column_of(name) != "step":
+        return True
+    words = words_of(name)
+    is_count = bool(_OF_NO_STEP.intersection(words[:-1])) and words not in _STEP_ALL_THE_SAME
+    return not (is_count or text.endswith("%") or _UNIT.match(line, start + len(text)))
+
+
+def _is_of_no_step(line: str, start: int, end: int) -> bool:
+    """Whether what stands around a step's name and number makes something else of it."""
+    before = _BEFORE.search(line, max(0, start - 24), start)
+    return (before is not None and (before[1] == "/" or before[1].lower() in _OF_NO_STEP)) or (
+        _UNIT.match(line, end) is not None
+    )
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -256,6 +288,8 @@ def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
         if column_of(bare) is None and bare not in own:
             whole = _NAME.search(line[max(0, match.end(1) - MAX_NAME) : match.end(1)])  # `grad norm 1.2`
             bare = _known_part(whole[0]) if whole is not None else bare
+        elif column_of(bare) == "step" and bare not in own and _is_of_no_step(line, match.start(), match.end()):
+            continue
         if column_of(bare) is not None or bare in own:
             found.setdefault(bare, (match.start(2), match[2]))
     return found
@@ -270,26 +304,11 @@ def _known_part(name: str) -> str:
         last, before = " ".join(parts[-num_words:]), parts[-num_words - 1]
         column = column_of(last)
         # `encoder grad norm` is the norm of a part, `100 grad norm` is not.
+        if column == "step" and _OF_NO_STEP.intersection(words_of(before)[-1:]):
+            continue
         if column is not None and (column != "grad_norm_before_clip" or not words_of(before) or before[-1].isdigit()):
             return last
     return name
-
-
-def _counted(line: str, epoch: float | None, first_epoch: float | None) -> float | None:
-    """The step by the line's last fraction; one that counts within an epoch is counted through."""
-    fractions = [(int(match[1]), int(match[2]), match.start()) for match in _FRACTION.finditer(line)]
-    fractions = [(done, total, start) for done, total, start in fractions if done <= total and total > 1]
-    if not fractions:
-        return None
-    of_epoch = _EPOCH.search(line)
-    is_epoch = [of_epoch is not None and start == of_epoch.start(1) for _, _, start in fractions]
-    if all(is_epoch):
-        return float(fractions[-1][0])
-    done, total, _ = [fraction for fraction, of in zip(fractions, is_epoch, strict=True) if not of][-1]
-    if epoch is None or not epoch.is_integer():
-        return float(done)
-    begun = epoch - (1 if first_epoch is not None and first_epoch >= 1 else 0)
-    return max(begun, 0.0) * total + done
 
 
 FORMAT = LineFormat(

@@ -29,7 +29,7 @@ TIMES = frozenset({"dt", "time", "step time"})
 SMOOTHED = Meaning("loss", "loss", remark="Smoothed: an exponential mean over the steps before.")
 
 _HEAD = re.compile(
-    r"(?:[Ss]tep|[Ii]ter(?:ation)?)[ :]+(\d{1,15})(?:/(\d{1,15}))?(?: \([\d.]+%\))?(?: {0,20}\||:|,) ?(.*)"
+    r"(?<!per )(?:[Ss]tep|[Ii]ter(?:ation)?)[ :]+(\d{1,15})(?:/(\d{1,15}))?(?: \([\d.]+%\))?(?: {0,20}\||:|,) ?(.*)"
 )
 _PART = re.compile(r"([A-Za-z][A-Za-z_ ]{0,30}?)(?:: {0,4}| {1,4})([-+]?(?:[\d.]|nan|inf)\S*)", re.IGNORECASE)
 _PRINTED = Printed({**NAMES, "max_iters": "total_steps", "num_iterations": "total_steps"})
