@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradsight_server.errors import NothingToReadError
-from gradsight_server.importers import own
+from gradsight_server.importers import mapped, own
 from gradsight_server.importers.format import FileFormat, Format, LineFormat, Options
 from gradsight_server.importers.formats import key_value
 from gradsight_server.importers.formats.csv_table import column_names
@@ -71,8 +71,9 @@ def sources_of(
             raise NothingToReadError(f"{name!r} is a folder; name a file in it.")
         if path.is_file():
             _check_columns(path, name, given, options)
-        is_mapped = bool(options.columns) and isinstance(given, LineFormat)
-        return [Source(path, key_value.with_columns(options) if is_mapped else given, name)]
+        if options.columns and isinstance(given, LineFormat):
+            given = mapped.with_columns(given, options, sample_lines(path))
+        return [Source(path, given, name)]
     if not path.is_dir():
         return [_of_file(path, name, options)]
     if (found := recognise(path)) is not None:
@@ -91,7 +92,7 @@ def _of_file(path: Path, name: str, options: Options) -> Source:
         raise NothingToReadError(f"{name!r} is empty.")
     found = recognise(path)
     if options.columns and (found is None or isinstance(found, LineFormat)):
-        found = key_value.with_columns(options)
+        found = mapped.with_columns(found, options, sample_lines(path))
     if found is None:
         raise NothingToReadError(_refusal(path, name, head))
     _check_columns(path, name, found, options)

@@ -134,7 +134,9 @@ def _rising(lines: list[list[Fraction]]) -> Key | None:
     rising = [(column[0], _num_falls(column)) for column in reversed(columns) if _rises(column)]
     if not rising:
         return None
-    return max(rising, key=lambda one: (not one[0].is_epoch, one[0].is_sure, -one[1]))[0].key
+    surest: Fraction
+    surest, _ = max(rising, key=lambda one: (not one[0].is_epoch, one[0].is_sure, -one[1]))
+    return surest.key
 
 
 def _num_falls(column: list[Fraction]) -> int:

@@ -83,9 +83,14 @@ def read(lines: Lines, options: Options) -> Iterator[Item]:
 
 def with_columns(options: Options) -> LineFormat:
     """The format for a log in which a person names the columns: lines that have one of them."""
-    names = "|".join(re.escape(theirs) for _, theirs in options.columns)
-    pattern = re.compile(rf"(?<![\w.])(?:{names})[\"']?\s{{0,4}}[:=|(]?\s{{0,4}}[\"']?" + _VALUE)
+    pattern = named(*(theirs for _, theirs in options.columns))
     return replace(FORMAT, pattern=pattern, words=(), read=lambda lines, options: _read(lines, options, pattern.search))
+
+
+def named(*names: str) -> re.Pattern[str]:
+    """One of these names, whatever it is, and its number."""
+    anyone = "|".join(map(re.escape, names))
+    return re.compile(rf"(?<![\w.])(?:{anyone})[\"']?\s{{0,4}}[:=|(]?\s{{0,12}}[\"']?(" + _VALUE + ")")
 
 
 def _read(lines: Lines, options: Options, is_given: Callable[[str], object]) -> Iterator[Item]:
@@ -282,12 +287,12 @@ def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
         name = _NAME.search(line[max(end, match.start() - MAX_NAME) : match.start()])
         end = match.end()
         if name is not None:
-            found.setdefault(_known_part(name[0]), (match.start(1), match[1]))
+            found.setdefault(_known_part(name[0], own), (match.start(1), match[1]))
     for match in _BARE.finditer(line):
         bare = match[1]
         if column_of(bare) is None and bare not in own:
             whole = _NAME.search(line[max(0, match.end(1) - MAX_NAME) : match.end(1)])  # `grad norm 1.2`
-            bare = _known_part(whole[0]) if whole is not None else bare
+            bare = _known_part(whole[0], own) if whole is not None else bare
         elif column_of(bare) == "step" and bare not in own and _is_of_no_step(line, match.start(), match.end()):
             continue
         if column_of(bare) is not None or bare in own:
@@ -295,11 +300,14 @@ def _pairs(line: str, own: Container[str]) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _known_part(name: str) -> str:
+def _known_part(name: str, own: Container[str]) -> str:
     """Without the words before it that belong to something else: `INFO 3 grad norm` is `grad norm`."""
-    if " " not in name or column_of(name) is not None:
+    if " " not in name or name in own or column_of(name) is not None:
         return name
     parts = name.split(" ")
+    for first in range(1, len(parts)):
+        if (last := " ".join(parts[first:])) in own:
+            return last
     for num_words in range(min(2, len(parts) - 1), 0, -1):
         last, before = " ".join(parts[-num_words:]), parts[-num_words - 1]
         column = column_of(last)
