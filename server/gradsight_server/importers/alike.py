@@ -48,6 +48,10 @@ class Alike:
         self.last_line = ""
         """Of those that were read on."""
 
+    def forget(self) -> None:
+        """What is known of lines holds no more: the format would make other points of them now."""
+        self._shapes.clear()
+
     def after(self, line: str) -> Iterator[Points]:
         """The points of the lines that follow the one given last, which is this one, as long as they are alike."""
         if self._source is None:

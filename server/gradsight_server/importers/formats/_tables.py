@@ -6,8 +6,8 @@ from typing import Any
 
 from gradsight import wire
 from gradsight_server.importers.format import Options
-from gradsight_server.importers.items import Item, Point, Unread
-from gradsight_server.importers.names import chosen, column_of, layer_of, stream_of
+from gradsight_server.importers.items import Item, Point, Points, Unread
+from gradsight_server.importers.names import chosen, column_of, layer_of, stream_of, words_of
 from gradsight_server.importers.numbers import is_recorded, number
 
 NORM = "grad_norm_before_clip"
@@ -30,6 +30,8 @@ class Columns:
     """Tells our columns among a table's names, which may become more from row to row."""
 
     def __init__(self, options: Options) -> None:
+        self.num_choices = 0
+        """How often the columns were chosen anew."""
         self._own = {theirs: ours for ours, theirs in options.columns}
         self._names: dict[str, None] = {}
         self._layouts: dict[tuple[str, ...], Layouts] = {}
@@ -47,6 +49,7 @@ class Columns:
             self._names.update(dict.fromkeys(names))
         if len(self._names) != known or len(self._layouts) >= MAX_LAYOUTS:
             self._layouts.clear()  # a new name may be the better one for a column
+            self.num_choices += 1
         streams = [] if NORM in self._own.values() or "stream" in self._names else _streams(self._names)
         if not streams:
             return [("main", self._layout(names, self._names))]
@@ -69,12 +72,52 @@ class Columns:
             )
         return found
 
-    def _layout(self, names: Iterable[str], among: Iterable[str]) -> Layout:
+    def _layout(self, names: Collection[str], among: Collection[str]) -> Layout:
         taken = set(self._own.values())
-        ours = {theirs: column for column, theirs in chosen(among).items() if column not in taken} | self._own
+        best = chosen(among)
+        here = {column: theirs for column, theirs in best.items() if theirs in names}
+        for column, theirs in chosen((name for name in names if name in among), only_sure=True).items():
+            if column not in here and (column not in best or _stands_in(theirs, best[column])):
+                here[column] = theirs
+        ours = {theirs: column for column, theirs in here.items() if column not in taken} | self._own
         if "stream" in self._names:
             ours.setdefault("stream", "stream")
         return [(name, ours[name]) if name in ours else _aside(name) for name in names]
+
+
+class Told:
+    """By which name a column of the newest step was told. The same step under another name, in a summary say, does not
+    take its place: it is a metric."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[float | None, dict[str, str]]] = {}
+        """By stream: (the step, {column: name})"""
+
+    def put_aside(self, point: Point, layouts: Layouts) -> bool:
+        """Whether there was something of the kind, which is among the point's metrics now."""
+        layout = next((layout for stream, layout in layouts if stream == point.stream), layouts[0][1])
+        names = {column: name for name, column in layout if column in point.values}
+        step, told = self._newest.get(point.stream, (None, {}))
+        if step is None or point.step not in (None, step):
+            self._newest[point.stream] = point.step, names
+            return False
+        others = [column for column, name in names.items() if told.setdefault(column, name) != name]
+        for column in others:
+            point.metrics[names[column]] = point.values.pop(column)
+        return bool(others)
+
+    def go_on(self, points: Points, layouts: Layouts) -> None:
+        if points.step is not None:
+            layout = next((layout for stream, layout in layouts if stream == points.stream), layouts[0][1])
+            names = {column: name for name, column in layout if column in points.values}
+            self._newest[points.stream] = float(points.step[-1]), names
+
+
+def _stands_in(name: str, best: str) -> bool:
+    """Whether a name tells a row's column where the better one is not in the row: no mean of an epoch does in place of
+    a step's value, no optimizer's own number in place of that of all."""
+    is_epoch_mean = "epoch" in words_of(name) and "epoch" not in words_of(best)
+    return not is_epoch_mean and (stream_of(name) is None or stream_of(best) is not None)
 
 
 def _streams(names: Iterable[str]) -> list[str]:

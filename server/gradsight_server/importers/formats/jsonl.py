@@ -15,7 +15,7 @@ from gradsight_server.errors import NothingToReadError
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import FileFormat, Options
 from gradsight_server.importers.formats._order import oldest_first
-from gradsight_server.importers.formats._tables import Columns, items_of, point_of, whole_objects
+from gradsight_server.importers.formats._tables import Columns, Told, items_of, point_of, whole_objects
 from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.lines import LineSource
 from gradsight_server.importers.opening import decoded, open_log, read_head, read_whole
@@ -40,7 +40,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
 
 
 def _of_lines(path: Path, options: Options) -> Iterator[Item]:
-    columns = Columns(options)
+    columns, told = Columns(options), Told()
     num_rows = 0
     with open_log(path) as file:
         source = LineSource(file)
@@ -53,10 +53,20 @@ def _of_lines(path: Path, options: Options) -> Iterator[Item]:
                 yield Unread(line, "no JSON object")
                 continue
             num_rows += 1
-            for part in _parts(row):
-                yield from _items(line, part, columns)
+            num_choices = columns.num_choices
+            is_told_again = False
+            for part in map(_flattened, _parts(row)):
+                for item in _items(line, part, columns):
+                    if isinstance(item, Point) and told.put_aside(item, columns.layouts(tuple(part))):
+                        is_told_again = True
+                    yield item
+            if columns.num_choices != num_choices:
+                alike.forget()
+            if is_told_again:
+                continue
             for points in alike.after(text):
                 num_rows += len(points)
+                told.go_on(points, columns.layouts(tuple(part)))
                 yield points
     yield from (Unread(*problem) for problem in source.problems)
     if not num_rows:
@@ -67,7 +77,7 @@ def _only_point(line: int, text: str, columns: Columns) -> Point | None:
     """Where there is nothing else in a line."""
     row = _object(text)
     parts = [] if row is None else _parts(row)
-    return point_of(_items(line, parts[0], columns)) if len(parts) == 1 else None
+    return point_of(_items(line, _flattened(parts[0]), columns)) if len(parts) == 1 else None
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -90,9 +100,11 @@ def _parts(row: dict[str, Any]) -> list[dict[str, Any]]:
     return _rows(row) if is_document else [row]
 
 
+def _flattened(row: dict[str, Any]) -> dict[str, Any]:
+    return dict(_flat(row, "", 0)) if any(type(value) is dict for value in row.values()) else row
+
+
 def _items(line: int, row: dict[str, Any], columns: Columns) -> Iterator[Item]:
-    if any(type(value) is dict for value in row.values()):
-        row = dict(_flat(row, "", 0))
     yield from items_of(line, columns.layouts(tuple(row)), row.values())
 
 
@@ -116,9 +128,16 @@ def _of_document(path: Path, options: Options) -> Iterator[Item]:
     rows = _rows(document)
     if not rows:
         raise NothingToReadError(f"{str(path)!r} has no objects in its JSON.")
-    columns = Columns(options)
-    for number, row in enumerate(rows, 1):
-        yield from _items(number, row, columns)
+    yield from _of_rows(rows, options)
+
+
+def _of_rows(rows: list[dict[str, Any]], options: Options) -> Iterator[Item]:
+    columns, told = Columns(options), Told()
+    for number, row in enumerate(map(_flattened, rows), 1):
+        for item in _items(number, row, columns):
+            if isinstance(item, Point):
+                told.put_aside(item, columns.layouts(tuple(row)))
+            yield item
 
 
 def _rows(document: Any) -> list[dict[str, Any]]:
@@ -138,12 +157,10 @@ def _rows(document: Any) -> list[dict[str, Any]]:
 
 def _of_cut_document(path: Path, text: str, options: Options, error: Exception) -> Iterator[Item]:
     """The whole objects of an array that breaks off, or of objects one behind the other."""
-    columns = Columns(options)
     rows, at = whole_objects(text, max(text.find("{"), 0))
     if not rows:
         raise NothingToReadError(f"{str(path)!r} is no whole JSON: {error}.")
-    for number, row in enumerate(rows, 1):
-        yield from _items(number, row, columns)
+    yield from _of_rows(rows, options)
     if text[at:].strip(" \r\n\t]"):
         yield Unread(text.count("\n", 0, at) + 1, f"the JSON breaks off: {error}")
 
