@@ -14,6 +14,10 @@ MAX_LINE = 2**20
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BACKSPACES = re.compile("\x08+")
+_CUT = re.compile(r"[^\r]*\d[.,]?(?:[eE][+-]?)?")
+"""Ends in what may be the beginning of a number."""
+MIN_WHOLE = 2
+"""So many lines with an end tell that the last one lacks its own."""
 
 
 class LineSource:
@@ -109,8 +113,13 @@ class LineSource:
                 text, is_cutting = text[:MAX_LINE], True
                 self._note(f"the line is longer than {MAX_LINE:,} characters; its end is left out")
             carried = text[end + 1 :]
-        if carried.strip("\0\r\ufeff"):
-            yield _plain(carried)
+        rest = _plain(carried)
+        if self.num_lines >= MIN_WHOLE and _CUT.fullmatch(rest) is not None:
+            is_said = bool(self.problems) and self.problems[-1][0] == self.num_lines + 1  # the file is damaged there
+            if not is_said and (self._keep is None or self._keep(rest)):
+                self._note("the last line is cut: it has no end, and its last number may go on")
+        elif rest.strip("\r"):
+            yield rest
 
     def _note(self, problem: str) -> None:
         self.problems.append((self.num_lines + 1, problem))

@@ -134,14 +134,14 @@ def test_a_line_of_another_kind_ends_them_and_is_counted() -> None:
     lines = [f"n={i} x=1.5" for i in range(40)]
     lines[20] = "n=20 x=nan"
     lines[30] = "an odd n=30 x=1.0"
-    found = flat(points_of("\n".join(lines)))
+    found = flat(points_of("\n".join(lines) + "\n"))
     assert [at for at, _, _ in found] == [i + 1 for i in range(40) if i != 30]
     assert [step for _, step, _ in found] == [i for i in range(40) if i != 30]
 
 
 def test_states_of_a_progress_bar_stay_in_order() -> None:
     lines = [f"n={i} x=1.5" for i in range(40)]
-    found = flat(points_of("n=100 x=1.5\rn=101 x=1.5\n" + "\n".join(lines)))
+    found = flat(points_of("n=100 x=1.5\rn=101 x=1.5\n" + "\n".join(lines) + "\n"))
     assert [step for _, step, _ in found] == [100, 101, *range(40)]
 
 

@@ -82,7 +82,7 @@ def test_cells_that_are_no_numbers_are_said(tmp_path: Path) -> None:
 
 
 def test_rows_of_another_length_are_said(tmp_path: Path) -> None:
-    log = read(tmp_path, "step,grad_norm\n0,1.0\n1\n2,3.0,4.0\n3,1.5\nstep,grad_norm\n4,1.0\n5,2.")
+    log = read(tmp_path, "step,grad_norm\n0,1.0\n1\n2,3.0,4.0\n3,1.5\nstep,grad_norm\n4,1.0\n5,2.\n")
     assert steps(only_part(log)) == [0, 3, 4, 5]
     assert "2 lines could not be read: line 3, 1 cells" in log.notes[-1]
 
@@ -424,3 +424,30 @@ def test_a_step_on_a_line_of_its_own_is_that_of_the_lines_below(tmp_path: Path, 
 def test_a_step_that_is_told_once_is_not_that_of_all_lines_after(tmp_path: Path) -> None:
     part = only_part(read(tmp_path, "Step 100:\n" + "".join(f"grad norm: {i}.5\n" for i in range(9))))
     assert norms(part) == [i + 0.5 for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("whole", "cut", "rest"),
+    [
+        ("step {i} loss 2.0 grad_norm {i}.5\n", "step 9 loss 2.0 grad_norm 2", "00.5\n"),
+        ("step,grad_norm\n{i},{i}.5\n", "9,1.000e", "-05\n"),
+        ("step,grad_norm\n{i},{i}.5\n", "9,1.", "5\n"),
+        ('{{"step": {i}, "grad_norm": {i}.5}}\n', '{"step": 9, "grad_norm": 2', "00.5}\n"),
+        ("s:{i} trl:2.5 lr:0.0006 norm:{i}.5\n", "s:9 trl:2.5 lr:0.0006 norm:2", ".5\n"),
+    ],
+)
+def test_a_number_that_the_end_of_the_file_cuts_is_not_taken(tmp_path: Path, whole: str, cut: str, rest: str) -> None:
+    *head, line = whole.splitlines(keepends=True)
+    text = "".join(head) + "".join(line.format(i=i) for i in range(9))
+    log = read(tmp_path, text + cut)
+    assert steps(only_part(log)) == list(range(9))
+    assert "the last line is cut" in log.notes[-1]
+    log = read(tmp_path, text + cut + rest)
+    assert steps(only_part(log)) == list(range(10))
+    assert "cut" not in " ".join(log.notes)
+
+
+def test_a_last_line_without_an_end_that_is_whole_is_taken(tmp_path: Path) -> None:
+    for line in ('{{"step": {i}, "grad_norm": {i}.5}}', "step {i} [grad_norm {i}.5]"):
+        log = read(tmp_path, "\n".join(line.format(i=i) for i in range(9)))
+        assert (steps(only_part(log)), log.notes) == (list(range(9)), ())
