@@ -67,7 +67,8 @@ class Cleaning:
         coefs = [value for value in _recorded(rows, COEF) if value == value]
         found = _Stream()
         found.norm_is_placeholder = len(norms) > 1 and len(losses) > 1 and not any(norms)
-        found.norm_is_negative = len(norms) > 1 and all(norm < 0 for norm in norms)
+        finite = [norm for norm in norms if math.isfinite(norm)]
+        found.norm_is_negative = len(finite) > 1 and all(norm < 0 for norm in finite)
         found.coef_only_when_clipped = 0 < len(coefs) < len(norms) and all(coef < 1 for coef in coefs)
         found.max_norm_given = next((row.threshold for row in rows if row.threshold is not None), None)
         derived = (_derived(row) for row in rows)
@@ -124,6 +125,9 @@ class Cleaning:
             self.counts["norm_placeholder"] += 1
             return
         stream.norm_is_placeholder = False
+        if norm == -math.inf:
+            values[NORM] = math.nan
+            return
         if norm < 0:
             if stream.norm_is_negative or norm != NOT_FINITE:
                 del values[NORM]

@@ -2,10 +2,11 @@
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from itertools import islice
 
+from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.opening import DAMAGE, encoding_of
 
 CHUNK_BYTES = 2**18
@@ -44,6 +45,7 @@ class LineSource:
         """Whole lines, each with its end, and where the next one begins."""
         self._lines: Iterator[str] = iter(())
         """Of the same text, those to come."""
+        self._cut_line: int | None = None
         self.problems: list[tuple[int, str]] = []
         """(line, what is wrong) of what could not be read at all."""
 
@@ -115,11 +117,17 @@ class LineSource:
             carried = text[end + 1 :]
         rest = _plain(carried)
         if self.num_lines >= MIN_WHOLE and _CUT.fullmatch(rest) is not None:
-            is_said = bool(self.problems) and self.problems[-1][0] == self.num_lines + 1  # the file is damaged there
-            if not is_said and (self._keep is None or self._keep(rest)):
-                self._note("the last line is cut: it has no end, and its last number may go on")
-        elif rest.strip("\r"):
+            self._cut_line = self.num_lines + 1
+        if rest.strip("\r"):
             yield rest
+
+    def all_of(self, items: Iterable[Item]) -> Iterator[Item]:
+        """What was read of these lines, without the point of a last line that is cut; then what went wrong."""
+        for item in items:
+            if isinstance(item, Point | Unread) and item.line == self._cut_line:
+                item = Unread(item.line, "the last line is cut: it has no end, and its last number may go on")
+            yield item
+        yield from (Unread(*problem) for problem in self.problems)
 
     def _note(self, problem: str) -> None:
         self.problems.append((self.num_lines + 1, problem))

@@ -214,9 +214,7 @@ def items_of(source: Source, options: Options) -> Iterator[Item]:
 def _items_of_lines(path: Path, log_format: LineFormat, options: Options) -> Iterator[Item]:
     with open_log(path) as file:
         source = LineSource(file, _filter(log_format), _has_any(log_format.words))
-        yield from log_format.read(source, options)
-    for line, problem in source.problems:
-        yield Unread(line, problem)
+        yield from source.all_of(log_format.read(source, options))
 
 
 def _filter(log_format: LineFormat) -> Callable[[str], object] | None:

@@ -461,3 +461,14 @@ def test_lines_that_could_not_be_read_are_counted_and_shown() -> None:
         "1,000 lines could not be read: line 1, broken 1; line 2, broken 2; line 3, broken 3; line 4, broken 4; "
         "line 5, broken 5; …."
     )
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_minus_infinity_is_a_norm_that_is_not_finite(every: int) -> None:
+    items = [
+        Point(i, i, {"loss": 9.0 - i / 100, "grad_norm_before_clip": -math.inf if i % every == 0 else 1.0 + i})
+        for i in range(40)
+    ]
+    part, notes = one(items)
+    assert [norm is not None and math.isnan(norm) for norm in norms(part)] == [i % every == 0 for i in range(40)]
+    assert "placeholder" not in notes

@@ -102,7 +102,7 @@ def test_a_cut_archive_gives_what_comes_before_the_cut(tmp_path: Path) -> None:
         found = list(source)
     assert found[:2] == [(1, "step 0"), (2, "step 1")]
     ((number, problem),) = source.problems
-    assert number == len(found) + 1
+    assert number == len(found)
     assert "too early" in problem
     assert read_whole(path).startswith(b"step 0\nstep 1\n")
 

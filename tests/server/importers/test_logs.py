@@ -451,3 +451,9 @@ def test_a_last_line_without_an_end_that_is_whole_is_taken(tmp_path: Path) -> No
     for line in ('{{"step": {i}, "grad_norm": {i}.5}}', "step {i} [grad_norm {i}.5]"):
         log = read(tmp_path, "\n".join(line.format(i=i) for i in range(9)))
         assert (steps(only_part(log)), log.notes) == (list(range(9)), ())
+
+
+def test_words_at_the_end_of_a_cut_file_are_read(tmp_path: Path) -> None:
+    text = "".join(f"step {i} loss 2.0 grad_norm {i}.5\n" for i in range(9))
+    log = read(tmp_path, text + "took 12.5")
+    assert (steps(only_part(log)), log.notes) == (list(range(9)), ())

@@ -82,8 +82,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
     with open_log(path) as file:
         source = LineSource(file)
-        yield from oldest_first(_items(path, _Rows(source, delimiter), options))
-    yield from (Unread(*problem) for problem in source.problems)
+        yield from oldest_first(source.all_of(_items(path, _Rows(source, delimiter), options)))
 
 
 def column_names(path: Path) -> list[str]:

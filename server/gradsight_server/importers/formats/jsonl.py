@@ -40,35 +40,38 @@ def read(path: Path, options: Options) -> Iterator[Item]:
 
 
 def _of_lines(path: Path, options: Options) -> Iterator[Item]:
-    columns, told = Columns(options), Told()
-    num_rows = 0
     with open_log(path) as file:
         source = LineSource(file)
-        alike = Alike(source, lambda line, text: _only_point(line, text, columns))
-        for line, text in source:
-            if not text or text.isspace():
-                continue
-            row = _object(text)
-            if row is None:
-                yield Unread(line, "no JSON object")
-                continue
-            num_rows += 1
-            num_choices = columns.num_choices
-            is_told_again = False
-            for part in map(_flattened, _parts(row)):
-                for item in _items(line, part, columns):
-                    if isinstance(item, Point) and told.put_aside(item, columns.layouts(tuple(part))):
-                        is_told_again = True
-                    yield item
-            if columns.num_choices != num_choices:
-                alike.forget()
-            if is_told_again:
-                continue
-            for points in alike.after(text):
-                num_rows += len(points)
-                told.go_on(points, columns.layouts(tuple(part)))
-                yield points
-    yield from (Unread(*problem) for problem in source.problems)
+        yield from source.all_of(_of_source(path, source, options))
+
+
+def _of_source(path: Path, source: LineSource, options: Options) -> Iterator[Item]:
+    columns, told = Columns(options), Told()
+    num_rows = 0
+    alike = Alike(source, lambda line, text: _only_point(line, text, columns))
+    for line, text in source:
+        if not text or text.isspace():
+            continue
+        row = _object(text)
+        if row is None:
+            yield Unread(line, "no JSON object")
+            continue
+        num_rows += 1
+        num_choices = columns.num_choices
+        is_told_again = False
+        for part in map(_flattened, _parts(row)):
+            for item in _items(line, part, columns):
+                if isinstance(item, Point) and told.put_aside(item, columns.layouts(tuple(part))):
+                    is_told_again = True
+                yield item
+        if columns.num_choices != num_choices:
+            alike.forget()
+        if is_told_again:
+            continue
+        for points in alike.after(text):
+            num_rows += len(points)
+            told.go_on(points, columns.layouts(tuple(part)))
+            yield points
     if not num_rows:
         raise NothingToReadError(f"{str(path)!r} has no line that is a JSON object.")
 
