@@ -174,6 +174,11 @@ def _is_norm(words: tuple[str, ...]) -> bool:
     return all(word in _OF_A_NORM or word in _NORM for word in rest)
 
 
+def is_of_evaluation(name: str) -> bool:
+    """Whether a name speaks of an evaluation, or of a statistic over many steps."""
+    return not _EVALUATIONS.isdisjoint(words_of(name))
+
+
 def is_after_clip(name: str) -> bool:
     """Whether this is a norm of the gradients after clipping: none of our columns, and yet worth a remark."""
     words = words_of(name)

@@ -61,3 +61,28 @@ def test_a_count_that_begins_again_with_an_epoch_is_counted_through(tmp_path: Pa
         for i in range(1, 5)
     ]
     assert steps(only_part(read(tmp_path, "".join(lines)))) == list(range(1, 37))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "step {i} loss {i}.25\nstep {i} grad_norm {norm}\n",
+        "step {i} grad_norm {norm}\nstep {i} loss {i}.25 lr 0.1\n",
+        "Step {i}\n  loss: {i}.25\n  grad_norm: {norm}\n",
+        "=== Step {i}/100 ===\nloss: {i}.25\ngrad_norm: {norm}\nval_loss: 1.0\n\n",
+        "[step={i}/100]\n\ttrain/loss: {i}.25\n\toptim/grad_norm: {norm}\n",
+        "step {i} loss {i}.25\nstep {i} eval loss: 9.0\nstep {i} grad_norm {norm}\n",
+    ],
+)
+def test_a_steps_loss_on_one_line_and_its_norm_on_another_are_one_step(tmp_path: Path, template: str) -> None:
+    part = only_part(read(tmp_path, "".join(line_of(template, i) for i in range(1, NUM))))
+    assert steps(part) == list(range(1, NUM))
+    assert norms(part) == [float(f"1.{i:02}") for i in range(1, NUM)]
+    assert column(part, "loss") == [i + 0.25 for i in range(1, NUM)]
+
+
+def test_a_loss_of_no_step_or_of_one_without_a_norm_makes_no_step(tmp_path: Path) -> None:
+    lines = [f"loss {i}.5\nstep {i} loss 2.0\n" + f"step {i} grad_norm 1.{i}\n" * (i % 3 == 0) for i in range(9)]
+    part = only_part(read(tmp_path, "begin\n" + "".join(lines)))
+    assert steps(part) == [0, 3, 6]
+    assert column(part, "loss") == [2.0, 2.0, 2.0]

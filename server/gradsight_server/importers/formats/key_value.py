@@ -13,7 +13,7 @@ from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.formats._fractions import Fraction, fractions_of, is_sure, numbered
 from gradsight_server.importers.items import Item, Point
-from gradsight_server.importers.names import chosen, column_of, words_of
+from gradsight_server.importers.names import chosen, column_of, is_of_evaluation, words_of
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import Printed
 
@@ -35,6 +35,8 @@ _GIVEN = re.compile(
     r"|(?:[Ll]oss|[Gg]rad|LOSS)[_ ]?(?:[Ss]caler?|SCALE))"
     r"[\w./-]{0,16}[\"']?\s{0,4}[:=|(]?\s{0,12}[\"']?" + _VALUE
 )
+_LOSS = re.compile(r"[Ll]oss|LOSS")
+"""On a line of its own beside that of the norm."""
 _GIVES = re.compile(r"[\"']?\s{0,4}[:=|]\s{0,12}[\"']?(" + _VALUE + ")")
 """What stands behind a name; the name is looked for backwards from there, which takes no time to speak of."""
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w./@%-]*(?: [\w./@%-]+){0,3}\Z")
@@ -103,6 +105,10 @@ def _found(lines: Lines, options: Options, is_given: Callable[[str], object]) ->
     plans: dict[tuple[str, ...], _Plan | None] = {}
     header_epoch: float | None = None
     header = _Header()
+    waiting: Point | None = None
+    """The loss of a step of which a norm may come yet."""
+    newest_step: float | None = None
+    """Of the newest norm."""
     labels = _Labels()
     alike = Alike(lines, lambda at, line: _point(at, line, own))
     for at, line in lines:
@@ -114,7 +120,16 @@ def _found(lines: Lines, options: Options, is_given: Callable[[str], object]) ->
         if plan is MISSING:
             if len(plans) >= MAX_PLANS:
                 plans.clear()
-            plan = plans[skeleton] = _plan(line, own) if is_given(line) else None
+            is_read = is_given(line) or _LOSS.search(line)
+            plan = plans[skeleton] = _plan(line, own, is_aside=not is_given(line)) if is_read else None
+        if plan is not None and plan.is_aside:
+            if (loss := plan.loss(at, parts[1::2], header)) is not None:
+                if loss.step == newest_step:
+                    yield loss, []
+                else:
+                    waiting = loss
+                continue
+            plan = None
         if plan is None:
             if (of_epoch := _HEADER.fullmatch(line)) is not None:
                 header_epoch = float(of_epoch[1])
@@ -136,9 +151,14 @@ def _found(lines: Lines, options: Options, is_given: Callable[[str], object]) ->
             fractions = fractions_of(line, -1 if of_epoch is None else of_epoch.start(1))
             if not is_sure(fractions) and (step := header.step_of(point)) is not None:
                 point.step, fractions = step, []
+        if waiting is not None and waiting.step == point.step:
+            yield waiting, []
+        waiting, newest_step = None, point.step
         yield point, fractions
         if header_epoch is None and plan.is_whole:
-            yield from ((points, []) for points in alike.after(line))
+            for points in alike.after(line):
+                newest_step = None if points.step is None else float(points.step[-1])
+                yield points, []
 
 
 def _point(at: int, line: str, own: Mapping[str, str]) -> Point:
@@ -195,6 +215,8 @@ class _Plan:
     label: int | None = None
     fixed_rank: int = 0
     """Where it is part of a word: `rank3`."""
+    is_aside: bool = False
+    """The line has no norm, and yet a loss."""
 
     @property
     def is_whole(self) -> bool:
@@ -219,8 +241,17 @@ class _Plan:
             point.rank = int(rank)
         return point
 
+    def loss(self, at: int, numbers: list[str], header: _Header) -> Point | None:
+        """The loss that a line beside that of the norm tells of a step; None where it names no step."""
+        point = self.point(at, numbers)
+        if "loss" not in point.values or point.rank or self.label is not None:
+            return None
+        if point.step is None and header.told.isdisjoint(point.values):
+            point.step = header.step_of(point)
+        return None if point.step is None else point
 
-def _plan(line: str, own: Mapping[str, str]) -> _Plan:
+
+def _plan(line: str, own: Mapping[str, str], *, is_aside: bool = False) -> _Plan:
     place_of = {match.start(): i for i, match in enumerate(_NUMBER.finditer(line))}
     found = _pairs(line, own)
     pairs = {name: place_of[start] for name, (start, _) in found.items() if start in place_of}
@@ -228,7 +259,7 @@ def _plan(line: str, own: Mapping[str, str]) -> _Plan:
     no_steps = {name for name, (start, text) in found.items() if not _may_be_step(line, name, start, text)}
     chosen_columns = chosen((name for name in pairs if name not in no_steps), only_sure=True).items()
     columns = {theirs: ours for ours, theirs in chosen_columns if ours not in taken} | dict(own)
-    plan = _Plan([], [])
+    plan = _Plan([], [], is_aside=is_aside)
     is_evaluation = _EVALUATION.match(line) is not None and not own
     for name, place in pairs.items():
         column = columns.get(name)
@@ -314,6 +345,8 @@ def _known_part(name: str, own: Container[str]) -> str:
         # `encoder grad norm` is the norm of a part, `100 grad norm` is not.
         if column == "step" and _OF_NO_STEP.intersection(words_of(before)[-1:]):
             continue
+        if column == "loss" and is_of_evaluation(before):
+            continue
         if column is not None and (column != "grad_norm_before_clip" or not words_of(before) or before[-1].isdigit()):
             return last
     return name
@@ -330,6 +363,8 @@ FORMAT = LineFormat(
     words=(
         "norm",
         "cale",
+        "oss",
+        "OSS",
         "lip",
         "NORM",
         "CALE",
