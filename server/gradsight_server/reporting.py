@@ -90,6 +90,9 @@ def _found(target: str, wish: Wish, log_format: str, server: str, token: str | N
     if RUN_ID.fullmatch(target) and not Path(target).exists():
         if max_norm is not None:
             raise SettingsError("--max-norm is for logs: a run on a server knows its own threshold.")
+        if wish.options.columns or log_format != "auto":
+            given = "--map is" if wish.options.columns else "--log-format is"
+            raise SettingsError(f"{given} for logs: what a run on a server is made of is known.")
         return gather(functools.partial(get_json, server, token), target, with_figures=with_figures)
     if max_norm is not None and not 0 < max_norm < math.inf:
         raise SettingsError(f"--max-norm must be a positive number, got {max_norm!r}.")

@@ -112,6 +112,8 @@ def test_a_logs_columns_may_be_named(tmp_path: Path, capsys: Captured) -> None:
         (("nowhere.log", "-o", "r.html"), 1, "there is no file 'nowhere.log'"),
         ((RUN, "--format", "pdf"), 2, "--format must be html, md or json, got 'pdf'"),
         ((RUN, "--max-norm", "1"), 2, "--max-norm is for logs"),
+        ((RUN, "--map", "norm=x"), 2, "--map is for logs"),
+        ((RUN, "--log-format", "llmc"), 2, "--log-format is for logs"),
         (("nowhere.log", "--max-norm", "-1", "-o", "r.html"), 2, "--max-norm must be a positive number, got -1.0"),
         (("e" * 32, "--format", "md"), 1, "no run"),
         ((RUN, "-o", "r.pdf"), 2, "-o must end in .html, .htm, .md or .json, or say --format; got 'r.pdf'"),

@@ -25,8 +25,9 @@ MAX_SHAPES = 8
 MAX_PAUSE = 1_024
 """After a line that none like it followed, so many are left alone at most before the next is looked at."""
 
-_FLOAT = r"-?\d{1,20}+(?:\.\d{0,24}+(?:[eE][+-]?\d{1,2}+)?+|[eE][+-]?\d{1,2}+)"
-_COUNT = r"\d{1,15}+"
+_FLOAT = r"-?[0-9]{1,20}+(?:\.[0-9]{0,24}+(?:[eE][+-]?[0-9]{1,2}+)?+|[eE][+-]?[0-9]{1,2}+)"
+_COUNT = r"[0-9]{1,15}+"
+_NO_JSON = r"(?!-?0[0-9]|-?[0-9]+\.(?![0-9]))"
 _NUMBER = re.compile(rf"(?<![\w.])(?:({_FLOAT})|{_COUNT})")
 _decode = msgspec.json.Decoder(list[float]).decode
 
@@ -38,11 +39,13 @@ class Alike:
         lines: What the format is given; where that is no file, nothing is read on.
         point_of: The point of a line, from its text alone: what numbers it has may not depend on how large they are.
             None where there is more to a line than that.
+        is_json: Numbers are spelled as JSON has them, so not `007`.
     """
 
-    def __init__(self, lines: Lines, point_of: Callable[[int, str], Point | None]) -> None:
+    def __init__(self, lines: Lines, point_of: Callable[[int, str], Point | None], *, is_json: bool = False) -> None:
         self._source = lines if isinstance(lines, LineSource) else None
         self._point_of = point_of
+        self._spelling = _NO_JSON if is_json else ""
         self._shapes: list[_Shape] = []
         self._pause = self._num_paused = 0
         self.last_line = ""
@@ -65,7 +68,7 @@ class Alike:
         if self._num_paused < self._pause:
             self._num_paused += 1
             return
-        found = _learnt(line, self._point_of)
+        found = _learnt(line, self._point_of, self._spelling)
         points = None if found is None else next(self._read_on(found, self._source), None)
         self._num_paused = 0
         if found is None or points is None:
@@ -128,7 +131,7 @@ def _floats(texts: list[str]) -> Floats:
         return np.array(list(map(float, texts)))
 
 
-def _learnt(line: str, point_of: Callable[[int, str], Point | None]) -> _Shape | None:
+def _learnt(line: str, point_of: Callable[[int, str], Point | None], spelling: str) -> _Shape | None:
     """None where the line makes no point, or one with something else in it than the line's numbers."""
     if len(line) > MAX_LINE:
         return None
@@ -152,7 +155,7 @@ def _learnt(line: str, point_of: Callable[[int, str], Point | None]) -> _Shape |
     if changed is None or not places or not _is_else_alike(point, changed):
         return None
     wanted = sorted(set(places.values()))
-    patterns = [_FLOAT if match[1] else _COUNT for match in matches]
+    patterns = [spelling + (_FLOAT if match[1] else _COUNT) for match in matches]
     texts = list(map(re.escape, between))
     one = "".join(map("".join, zip(texts, [*patterns, r"\n"], strict=True)))
     captured = [f"({pattern})" if i in wanted else pattern for i, pattern in enumerate(patterns)]

@@ -30,5 +30,7 @@ def parse_map(text: str | None) -> tuple[tuple[str, str], ...]:
             raise SettingsError(f"--map: {ours!r} is no column; known are {', '.join(sorted({*SHORT, *OUR_NAMES}))}.")
         if column in found:
             raise SettingsError(f"--map names {ours!r} twice: {found[column]!r} and {theirs!r}.")
+        if theirs in found.values():
+            raise SettingsError(f"--map names {theirs!r} for two columns; a column of a log can be one of ours.")
         found[column] = theirs
     return tuple(found.items())

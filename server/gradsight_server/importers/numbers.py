@@ -6,8 +6,8 @@ from typing import Any
 
 NOT_RECORDED = frozenset({"", "-", "--", "–", "null", "none", "n/a", "na", "undefined"})
 """What stands in a cell of which nothing is known. (Not `nan`, which is a value.)"""
-MAX_LENGTH = 128
-"""No number is longer; what is, is prose or a list."""
+MAX_LENGTH = 400
+"""No number is longer, be it the largest there is spelled out; what is, is prose or a list."""
 
 _YES_AND_NO = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _WRAPPED = re.compile(

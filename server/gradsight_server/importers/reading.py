@@ -91,7 +91,9 @@ def _of_file(path: Path, name: str, options: Options) -> Source:
     if not head.strip():
         raise NothingToReadError(f"{name!r} is empty.")
     found = recognise(path)
-    if options.columns and (found is None or isinstance(found, LineFormat)):
+    if options.columns and all(theirs.isdecimal() for _, theirs in options.columns):
+        found = found if isinstance(found, FileFormat) else format_named("csv_table")
+    elif options.columns and (found is None or isinstance(found, LineFormat)):
         found = mapped.with_columns(found, options, sample_lines(path))
     if found is None:
         raise NothingToReadError(_refusal(path, name, head))

@@ -457,3 +457,56 @@ def test_words_at_the_end_of_a_cut_file_are_read(tmp_path: Path) -> None:
     text = "".join(f"step {i} loss 2.0 grad_norm {i}.5\n" for i in range(9))
     log = read(tmp_path, text + "took 12.5")
     assert (steps(only_part(log)), log.notes) == (list(range(9)), ())
+
+
+def test_places_in_a_table_of_blanks_without_names(tmp_path: Path) -> None:
+    text = "".join(f"{i} {i + 100.5} 2.0 {i}.5\n" for i in range(60))
+    part = only_part(read(tmp_path, text, step="1", grad_norm_before_clip="4"))
+    assert steps(part) == list(range(60))
+    assert norms(part) == [i + 0.5 for i in range(60)]
+    with pytest.raises(NothingToReadError, match="no column '9'; found: 1, 2, 3, 4"):
+        read(tmp_path, text, step="1", grad_norm_before_clip="9")
+
+
+def test_a_decimal_comma_in_a_line_is_said_and_none_of_it_taken(tmp_path: Path) -> None:
+    lines = [f"step {i} loss 2.0 grad_norm {'12,5' if i == 3 else '0,956' if i == 4 else '1.5'} done" for i in range(9)]
+    log = read(tmp_path, "\n".join([*lines, ""]))
+    assert steps(only_part(log)) == [0, 1, 2, 5, 6, 7, 8]
+    assert "2 lines could not be read" in log.notes[-1]
+
+
+@pytest.mark.parametrize("digits", ["9" * 45, "1" + "0" * 300])
+def test_a_norm_of_many_digits_is_read(tmp_path: Path, digits: str) -> None:
+    for template in ("step {i} loss 2.0 grad_norm {norm} done\n", "step={i}, loss=2.0, grad_norm={norm}\n"):
+        text = "".join(template.format(i=i, norm=digits if i == 4 else "1.5") for i in range(9))
+        assert norms(only_part(read(tmp_path, text)))[4] == float(digits)
+
+
+@pytest.mark.parametrize("odd", ["007.5", "\u0663.5", "7."])
+def test_what_is_no_json_is_none_among_many_lines_either(tmp_path: Path, odd: str) -> None:
+    text = "".join(f'{{"step": {i}, "grad_norm": {odd if i == 30 else "1.5"}}}\n' for i in range(60))
+    log = read(tmp_path, text)
+    assert steps(only_part(log)) == [i for i in range(60) if i != 30]
+    assert "line 31, no JSON object" in log.notes[-1]
+
+
+@pytest.mark.parametrize("num", [12, 3_000])
+def test_a_table_newest_first_may_have_two_rows_a_step(tmp_path: Path, num: int) -> None:
+    rows = (f"{i},{i}.25,\n{i},,{i}.5\n" for i in reversed(range(num)))
+    part = only_part(read(tmp_path, "step,loss,grad_norm\n" + "".join(rows)))
+    assert (steps(part), part.num_attempts) == (list(range(num)), 1)
+    assert norms(part) == [i + 0.5 for i in range(num)]
+    assert column(part, "loss") == [i + 0.25 for i in range(num)]
+
+
+@pytest.mark.parametrize("blanks", [" ", "  "])
+def test_ten_falling_steps_turn_a_table_round_read_as_columns_or_not(tmp_path: Path, blanks: str) -> None:
+    steps_there = [*range(9, -1, -1), 50, *range(40, 30, -1)]
+    found = []
+    for kind in ("alike", "apart"):
+        rows = (
+            f'{{"step":{blanks if kind == "apart" and i % 2 else " "}{step}, "grad_norm": 1.5}}\n'
+            for i, step in enumerate(steps_there)
+        )
+        found.append(read(tmp_path, "".join(rows)).notes[0])
+    assert found[0] == found[1]

@@ -39,6 +39,8 @@ def test_a_column_is_mapped_once() -> None:
     for text in ("norm=gn,norm=other", "norm=gn,grad_norm=other", "step=a,step=a"):
         with pytest.raises(SettingsError, match="twice"):
             parse_map(text)
+    with pytest.raises(SettingsError, match="'x' for two columns"):
+        parse_map("norm=x,loss=x")
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -100,7 +102,7 @@ def test_streams_and_norms_after_clipping() -> None:
         ("1,234.5", 1234.5), ("1,234,567", 1234567.0), ("1,5", None), ("12,34", None), ("2.06K", 2060.0), ("1M", 1e6),
         ("87%", 87.0), ("Infinity", math.inf), ("-inf", -math.inf), ("-1.#INF", -math.inf), ("'2.5'", 2.5),
         ("tensor([1.5])", 1.5), ("Array(1.25, dtype=float32)", 1.25), ("tensor(1.0, grad_fn=<MulBackward0>)", 1.0),
-        ("12 ms", None), ("9" * 5000, None), ("tensor(" * 30, None),
+        ("12 ms", None), ("9" * 60, float("9" * 60)), ("9" * 5000, None), ("tensor(" * 30, None),
     ],
 )  # fmt: skip
 def test_numbers(cell: Any, value: float | None) -> None:

@@ -13,8 +13,8 @@ NEWEST_FIRST = Meaning("step", "step", remark="The newest row comes first in thi
 
 
 def oldest_first(items: Iterable[Item]) -> Iterator[Item]:
-    """The items as they come, or from the last on where each of the first rows is of an earlier step than the one
-    before. Nothing waits for longer than it takes to tell."""
+    """The items as they come, or from the last on where each of the first steps is earlier than the one before; rows
+    of one step stand side by side. Nothing waits for longer than it takes to tell."""
     items = iter(items)
     head: list[Item] = []
     steps: list[float] = []
@@ -23,7 +23,9 @@ def oldest_first(items: Iterable[Item]) -> Iterator[Item]:
         if isinstance(item, Point | Points):
             if item.step is None:
                 break
-            steps += [item.step] if isinstance(item, Point) else item.step[:MIN_FALLING].tolist()
+            for step in [item.step] if isinstance(item, Point) else item.step[: 2 * MIN_FALLING].tolist():
+                if len(steps) < MIN_FALLING and (not steps or step != steps[-1]):
+                    steps.append(step)
         if not _falls(steps) or len(steps) >= MIN_FALLING or len(head) >= CHUNK_ITEMS:
             break
     if len(steps) >= MIN_FALLING and _falls(steps):

@@ -79,7 +79,7 @@ def read(path: Path, options: Options) -> Iterator[Item]:
     lines = _first_lines(read_head(path, 2**18))
     if not lines:
         raise NothingToReadError(f"{str(path)!r} is empty.")
-    delimiter = _delimiter(lines) or max(DELIMITERS, key=lines[0].count)
+    delimiter = _delimiter(lines) or max((BLANKS, *DELIMITERS), key=lines[0].count)
     with open_log(path) as file:
         source = LineSource(file)
         yield from oldest_first(source.all_of(_items(path, _Rows(source, delimiter), options)))
@@ -141,6 +141,7 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
         if not names:
             names, is_numbers = _names(row)
             layouts = columns.layouts(tuple(names))
+            _check_places(path, names, options)
             if not is_numbers:
                 continue
         num_rows += 1
@@ -158,6 +159,16 @@ def _items(path: Path, rows: _Rows, options: Options) -> Iterator[Item]:
             yield from alike.after(rows.text)
     if not num_rows:
         raise NothingToReadError(f"{str(path)!r} has no rows below its first line, {', '.join(names)[:80]!r}.")
+
+
+def _check_places(path: Path, names: list[str], options: Options) -> None:
+    """
+    Raises:
+        NothingToReadError: a person names a place that the table does not have.
+    """
+    wrong = [theirs for _, theirs in options.columns if theirs.isdecimal() and theirs not in names]
+    if wrong:
+        raise NothingToReadError(f"{str(path)!r}: no column {wrong[0]!r}; found: {', '.join(names[:8])}.")
 
 
 def _point(line: int, text: str, delimiter: str, layouts: Layouts) -> Point | None:

@@ -48,7 +48,7 @@ def _of_lines(path: Path, options: Options) -> Iterator[Item]:
 def _of_source(path: Path, source: LineSource, options: Options) -> Iterator[Item]:
     columns, told = Columns(options), Told()
     num_rows = 0
-    alike = Alike(source, lambda line, text: _only_point(line, text, columns))
+    alike = Alike(source, lambda line, text: _only_point(line, text, columns), is_json=True)
     for line, text in source:
         if not text or text.isspace():
             continue

@@ -12,7 +12,7 @@ from typing import Any
 from gradsight_server.importers.alike import Alike
 from gradsight_server.importers.format import LineFormat, Lines, Options
 from gradsight_server.importers.formats._fractions import Fraction, fractions_of, is_sure, numbered
-from gradsight_server.importers.items import Item, Point
+from gradsight_server.importers.items import Item, Point, Unread
 from gradsight_server.importers.names import chosen, column_of, is_of_evaluation, words_of
 from gradsight_server.importers.numbers import number
 from gradsight_server.importers.printed import Printed
@@ -25,7 +25,7 @@ KEYS = ("step", "epoch", "rank", "wall_time_s")
 MISSING: Any = object()
 
 _VALUE = (
-    r"(?:[+-]?(?:\d{1,3}(?:,\d{3}){1,8}(?:\.\d{1,40})?|\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?(?:[KkMB%](?![A-Za-z]))?"
+    r"(?:[+-]?(?:\d{1,3}(?:,\d{3}){1,8}(?:\.\d{1,40})?|\d{1,320}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?(?:[KkMB%](?![A-Za-z]))?"
     r"|[+-]?(?:nan|inf(?:inity)?|NaN|Inf(?:inity)?|True|False)(?![A-Za-z])"
     r"|(?:torch\.|np\.|numpy\.|jnp\.)?(?:tensor|float\d{0,2}|[Aa]rray)\([^()]{1,80}\))"
 )
@@ -137,6 +137,9 @@ def _found(lines: Lines, options: Options, is_given: Callable[[str], object]) ->
                 header = _Header.of(of_step)
             yield from ((item, []) for item in _PRINTED.read(at, line))
             continue
+        if plan.has_decimal_comma(parts):
+            yield Unread(at, "a number with a comma in it that is no thousands' separator"), []
+            continue
         point = plan.point(at, parts[1::2])
         if not point.values.keys() - OF_CONFIGURATION:
             yield from ((item, []) for item in _PRINTED.read(at, line))
@@ -222,6 +225,11 @@ class _Plan:
     def is_whole(self) -> bool:
         """Whether it is all there is to such a line."""
         return self.step is not None and self.rank is None and self.label is None
+
+    def has_decimal_comma(self, parts: list[str]) -> bool:
+        """Whether a value is like `12,5` or `0,125`: `parts` are the line's texts and numbers in turn."""
+        texts = ((parts[2 * place + 1], parts[2 * place + 2]) for place, _ in self.columns)
+        return any(text.startswith("0,") or (after == "," and text.replace(",", "").isdigit()) for text, after in texts)
 
     def point(self, at: int, numbers: list[str]) -> Point:
         point = Point(at, None, rank=self.fixed_rank)

@@ -33,7 +33,7 @@ _EPOCH = re.compile(r"Epoch *(?:\(train\))? *\[(\d{1,9})\]\[ *(\d{1,9})/(\d{1,9}
 _ITERATION = re.compile(r"Iter *(?:\(train\))? *\[ *(\d{1,15})/(\d{1,15})\]\s*(.*)")
 _JSON = re.compile(r'^\{"(?:mode": "train"|lr"|base_lr"|data_time")')
 _HAS_STEP = re.compile(r'"step": {1,4}"?[\d.]')
-_FIELD = re.compile(r'(?<![\w.])"?([\w.]{1,80})"?: {1,4}"?([-\d.e+]+|nan|inf|NaN|-?Infinity)')
+_FIELD = re.compile(r'(?<![\w.])"?([\w.]{1,80})"?: {1,4}"?([-\d.eE+]+|nan|inf|NaN|-?Infinity)')
 _CLIP = re.compile(r"(?:grad_clip|clip_grad)\W{0,4}=?\W{0,4}(?:dict\()?[^)]{0,80}?\bmax_norm\W{0,4}[=:]\s*([\d.e+-]+)")
 _NO_CLIP = re.compile(r"\b(?:grad_clip|clip_grad) ?= ?None")
 _LOGGER = re.compile(r" - (\w+) - INFO - (?:Epoch|Iter)")

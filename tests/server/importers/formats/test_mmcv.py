@@ -111,3 +111,13 @@ def test_epochs_of_another_length_are_of_another_run_unless_a_launch_says_it_is_
     assert _runs_and_attempts(tmp_path, _launch("one", 10) + _launch("one", 200, length=600)) == [(0, 2)]
     bare = _launch("one", 200, length=600).partition("Start")[2].partition("\n")[2]
     assert _runs_and_attempts(tmp_path, _launch("one", 10) + bare) == [(0, 1), (1, 1)]
+
+
+def test_an_exponent_may_be_a_capital_e(tmp_path: Path) -> None:
+    text = "".join(
+        f'{{"mode": "train", "epoch": 1, "iter": {i}, "lr": 1E-04, "loss": 2.0, "grad_norm": 6.62E-01}}\n'
+        for i in range(10, 40, 10)
+    )
+    part = kit.only_part(kit.read(tmp_path, text))
+    assert kit.norms(part) == [0.662] * 3
+    assert kit.column(part, "lr") == [1e-4] * 3
