@@ -10,7 +10,17 @@ export function routeOf(path) {
   const page = PAGES.find((name) => path.replace(/\/$/, "") === `/${name}`);
   if (page) return { page };
   const match = /^\/runs\/([^/]+)\/?$/.exec(path);
-  return match ? { page: "run", runId: decodeURIComponent(match[1]) } : { page: "nowhere" };
+  const runId = match && decoded(match[1]);
+  return runId && !/[/\ufffd]/.test(runId) ? { page: "run", runId } : { page: "nowhere" };
+}
+
+/** @param {string} part of an address @returns {string | null} null where it says nothing: `%E0%A4%A` is cut off */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return null;
+  }
 }
 
 /** @param {string} runId */

@@ -65,15 +65,19 @@ class PageFiles:
         return self._preloads[key]
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
-@router.api_route("/runs/{path:path}", methods=["GET", "HEAD"])
-@router.api_route("/compare", methods=["GET", "HEAD"])
-@router.api_route("/alerts", methods=["GET", "HEAD"])
-@router.api_route("/settings", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
     files: PageFiles = request.app.state.page_files
-    name = request.scope["path"].split("/")[1]
+    path = request.scope["path"]
+    if "\ufffd" in path:
+        raise HTTPException(404, "The address is not UTF-8.")
+    name = path.split("/")[1]
     return HTMLResponse(files.index({"": "runs", "runs": RUN}.get(name, name)))
+
+
+for _path in ("/", "/runs/{run_id}", "/compare", "/alerts", "/settings"):
+    # A slash at the end changes nothing: the page's router has the same addresses.
+    for _address in {_path, _path.rstrip("/") + "/"}:
+        router.add_api_route(_address, index, methods=["GET", "HEAD"])
 
 
 def on_not_found(request: Request, error: Exception) -> Response:

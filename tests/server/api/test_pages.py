@@ -112,6 +112,10 @@ def test_an_address_that_leads_nowhere_is_the_page_to_a_person_and_an_error_to_a
     shown = server.client.get("/nope", headers=browser)
     assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "/main.js" in shown.text
+    for path in ("/runs/", "/runs/a/b", "/runs/a%2Fb", "/runs/%E0%A4%A", "/compare/x"):
+        assert server.client.get(path, headers=browser).status_code == 404, path
+    for path in ("/compare/", "/alerts/", "/settings/", f"/runs/{RUN}/"):
+        assert server.client.get(path, headers=browser).status_code == 200, path
     asked = (("/nope", {"Accept": "*/*"}), ("/api/v1/nope", browser), (f"/api/v1/runs/{'f' * 32}", browser))
     for path, headers in asked:
         answer = server.client.get(path, headers=headers)

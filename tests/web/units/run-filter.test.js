@@ -39,6 +39,6 @@ test("how long is left is known only of a run that moves towards an end", () => 
 });
 
 test("addresses lead to pages", () => {
-  assert.deepEqual(["/", "/runs/a%20b", "/compare", "/settings/", "/alerts", "/nope", "/compare/x"].map((path) => routeOf(path).page), ["runs", "run", "compare", "settings", "alerts", "nowhere", "nowhere"]);
+  assert.deepEqual(["/", "/runs/a%20b", "/compare", "/settings/", "/alerts", "/nope", "/compare/x", "/runs/", "/runs/a/b", "/runs/a%2Fb", "/runs/%E0%A4%A"].map((path) => routeOf(path).page), ["runs", "run", "compare", "settings", "alerts", "nowhere", "nowhere", "nowhere", "nowhere", "nowhere", "nowhere"]);
   assert.equal(comparePath(["a", "b"]), "/compare?runs=a,b");
 });
