@@ -1,5 +1,7 @@
 """The live stream in a real browser: steps without a reload, one connection for all tabs, a server that comes back."""
 
+import re
+
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.web.conftest import Complaints
@@ -83,6 +85,31 @@ def test_the_page_says_when_it_is_disconnected_and_goes_on_by_itself(
     wait_until(lambda: last_drawn_step(page) == 41)
     run.send([42])
     wait_until(lambda: last_drawn_step(page) == 42)
+    complaints.clear()
+
+
+def test_a_page_that_could_not_be_fetched_comes_by_itself_once_the_server_is_back(
+    context: BrowserContext, page: Page, served: Served, complaints: Complaints
+) -> None:
+    page.goto(f"{served.url}/alerts")
+    expect(page.locator("connection-status")).to_have_text("Live")
+    served.kill()
+    page.get_by_role("link", name="Settings").click()
+    expect(page.locator("main")).to_contain_text("The server does not answer. The page is loaded again by itself")
+    expect(page).to_have_title(re.compile("Settings"))
+    served.start()
+    expect(page.locator("main").get_by_role("heading", level=1)).to_have_text("Settings")
+    # A file that the server no longer has, as after an update: the page is loaded anew, once.
+    page.evaluate("sessionStorage.clear()")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    context.route("**/pages/runs.js", lambda route: route.fulfill(status=404))
+    page.get_by_role("link", name="Runs", exact=True).click()
+    expect(page.locator("main")).to_contain_text("Loading it again did not help.")
+    assert asked.count(f"{served.url}/") == 1
+    context.unroute("**/pages/runs.js")
+    page.get_by_role("link", name="Try again").click()
+    expect(page.locator("main").get_by_role("heading", level=1)).to_have_text("Runs")
     complaints.clear()
 
 

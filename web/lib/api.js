@@ -83,6 +83,15 @@ export async function checkAccess() {
   await getRuns({ limit: 1 }).catch(() => null);
 }
 
+/** Whether the server still has a file of this page: a newer version has others. @param {string} url @returns {Promise<boolean | null>} null where there is no answer */
+export async function hasFile(url) {
+  try {
+    return (await fetch(url, { method: "HEAD", cache: "no-store" })).status !== 404;
+  } catch {
+    return null;
+  }
+}
+
 /** @param {string} runId @param {{name?: string, tags?: string[], notes?: string, archived?: boolean}} changes @returns {Promise<RunSummary>} */
 export function patchRun(runId, changes) {
   return send("PATCH", `runs/${encodeURIComponent(runId)}`, changes);

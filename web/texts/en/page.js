@@ -24,6 +24,10 @@ export default {
   "state.failed.why": "The training said it failed",
 
   "page.failed": "This part of the page could not be loaded.",
+  "page.failed.connection": "The server does not answer. The page is loaded again by itself once it does.",
+  "page.failed.again": "The page is being loaded again.",
+  "page.failed.version": "There is a new version of the page. It is being loaded.",
+  "page.failed.still": "Loading it again did not help.",
   "error.no.answer": "The server does not answer.",
   "error.status": "The server answered {status}.",
 

@@ -24,6 +24,10 @@ export default {
   "state.failed.why": "训练报告已失败",
 
   "page.failed": "无法加载页面的这一部分。",
+  "page.failed.connection": "服务器没有响应。一旦恢复，页面会自动重新加载。",
+  "page.failed.again": "正在重新加载页面。",
+  "page.failed.version": "页面有新版本，正在加载。",
+  "page.failed.still": "重新加载没有解决问题。",
   "error.no.answer": "服务器没有响应。",
   "error.status": "服务器返回 {status}。",
 
