@@ -146,12 +146,30 @@ def test_single_layers_and_the_threshold_that_is_tried_are_in_the_address(page: 
     expect(page).to_have_url(run.url)
 
 
-def test_a_printed_timeline_keeps_its_steps(page: Page, run: SentRun) -> None:
+def test_paper_is_light_and_as_wide_as_its_charts_and_keeps_the_steps_of_the_timeline(page: Page, run: SentRun) -> None:
     run.post({"events": [{"kind": "note", "step": 7, "message": "here"}]})
+    page.emulate_media(color_scheme="dark")
     page.goto(run.url)
+    wait_for_charts(page)
+    line = """(() => {
+      const plot = document.querySelector("chart-row[data-figure=norm] .chart-plot");
+      return [document.documentElement.dataset.theme, plot.querySelector(".scatterlayer path.js-line").style.stroke,
+              plot._fullLayout.width === plot.clientWidth];
+    })()"""
+    dark, light = ["dark", "rgb(125, 155, 255)", True], ["light", "rgb(52, 86, 209)", True]
+    assert page.evaluate(line) == dark
+    assert page.evaluate(f"dispatchEvent(new Event('beforeprint')) && {line}") == light
     page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
     expect(page.locator("run-timeline li button")).to_be_visible()
+    card, axis = page.locator("section.charts").bounding_box(), page.locator("step-axis").bounding_box()
+    assert card is not None
+    assert axis is not None
+    assert axis["x"] + axis["width"] <= card["x"] + card["width"] <= 718
     page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    wait_until(lambda: page.evaluate(line) == dark)
 
 
 def test_scale_and_smoothing_are_chosen_and_in_the_address(page: Page, served: Served) -> None:

@@ -5,7 +5,6 @@
  */
 
 import { csvOf, fileName, tableOf } from "../lib/chart-table.js";
-import { onThemeChange } from "../lib/chart-theme.js";
 import { loadPlotly } from "../lib/charts.js";
 import { h, setText } from "../lib/dom.js";
 import { FIGURES, layerOf, readAt, rowNames } from "../lib/figures.js";
@@ -15,6 +14,7 @@ import { nonfiniteWord } from "../lib/newest.js";
 import { titleOf } from "../lib/reading.js";
 import { saveCsv, savePng } from "../lib/taking.js";
 import { t } from "../lib/texts.js";
+import { onThemeChange, wearsPaper } from "../lib/theme.js";
 import { ALL, isZoomed, zoomTo } from "../lib/view.js";
 
 /** Live drawing is held back to this, the map to more where it takes long: it has a hundred times the points. */
@@ -189,7 +189,8 @@ export class ChartStack extends HTMLElement {
     if (withMap) this.#mapDrawnAt_ms = 0;
     cancelAnimationFrame(this.#frame);
     this.#isAtIt = false;
-    this.#frame = requestAnimationFrame(() => this.#draw());
+    if (wearsPaper()) this.#draw(); // the next frame is on screen again
+    else this.#frame = requestAnimationFrame(() => this.#draw());
   }
 
   #draw() {
@@ -213,7 +214,7 @@ export class ChartStack extends HTMLElement {
     const start_ms = performance.now();
     let next = from;
     do this.#drawRow(this.#rows[next++], model, stepTicks);
-    while (next < this.#rows.length && performance.now() - start_ms < FRAME_MS);
+    while (next < this.#rows.length && (wearsPaper() || performance.now() - start_ms < FRAME_MS));
     this.#stack.style.setProperty("--charts-height", `${Math.max(...this.#rows.map((row) => row.offsetTop + row.offsetHeight))}px`);
     if (from === 0) {
       const [norm] = this.#rows;

@@ -8,8 +8,6 @@ import { onThemeChange } from "./theme.js";
 let tokens = null;
 onThemeChange(() => (tokens = null), new AbortController().signal);
 
-export { onThemeChange };
-
 /** The tokens of the theme that is shown. */
 export function readTokens() {
   return (tokens ??= fromStyles());
