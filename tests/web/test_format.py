@@ -57,6 +57,9 @@ def module_page(browser: Browser, served: Served) -> Iterator[Page]:
         (("abbreviated", 124_439_808), f"124{NO_BREAK}M"),
         (("stepLabel", 1_250_000, 50_000), f"1.25{NO_BREAK}M"),
         (("stepLabel", 12_500, 500), "12,500"),
+        (("stepLabel", 2_000_000_000_000_000, 2e15), f"2,000{NO_BREAK}T"),
+        (("stepLabel", 12_345_678_100, 1e8), f"12.3{NO_BREAK}B"),
+        (("stepLabel", 12_345_678_100, 100), f"12,345.6781{NO_BREAK}M"),
     ],
     ids=str,
 )

@@ -137,9 +137,13 @@ export function bytes(value) {
 
 /** Steps on the shared axis: `12,500`, from a million on `1.25 M`. @param {number} step @param {number} spacing */
 export function stepLabel(step, spacing) {
-  if (step < 1e6 || spacing < 100) return integer(step);
-  const decimals = Math.max(0, Math.ceil(-Math.log10(spacing / 1e6) - 1e-9));
-  return `${(step / 1e6).toFixed(Math.min(decimals, 4))}${NO_BREAK}M`;
+  for (const [size, letter] of /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "B"], [1e6, "M"]])) {
+    if (step < size || spacing < size / 1e4) continue; // more than four decimals: digits of the next smaller
+    const decimals = Math.max(0, Math.ceil(-Math.log10(spacing / size) - 1e-9));
+    const [whole, fraction] = (step / size).toFixed(decimals).split(".");
+    return `${integer(Number(whole))}${fraction ? `.${fraction}` : ""}${NO_BREAK}${letter}`;
+  }
+  return integer(step);
 }
 
 /** A threshold as people write it: `1.0`, `0.25`, `30`. @param {number} value */
