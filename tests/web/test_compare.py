@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from playwright.sync_api import Page, expect
 
 from tests.web.conftest import Complaints
-from tests.web.kit import SentRun, Served, wait_until
+from tests.web.kit import WITHOUT_LAYERS, SentRun, Served, wait_until
 
 
 def compared(served: Served, runs: Sequence[SentRun], more: str = "") -> str:
@@ -82,6 +82,14 @@ def test_the_cross_hair_reads_every_run_and_answers_to_keys(page: Page, served: 
     expect(page.locator("compare-chart[data-chart=norm] .compare-reading")).to_have_text(["1 1.50", "2 1.50"])
     page.keyboard.press("Escape")
     expect(page.locator(".compare-reading")).to_have_count(0)
+    # Of a point of many steps the mean is read, and from where to where it goes.
+    long = served.put(name="long")
+    long.send(range(6000), **WITHOUT_LAYERS)
+    page.goto(compared(served, [long, served.put(name="empty")]))
+    wait_until(lambda: axis(page)[:1] == ["0"])
+    page.locator(".compare-stack").press("ArrowRight")
+    expect(page.locator("compare-chart[data-chart=norm] .compare-reading")).to_contain_text("(0.500 to 1.50)")
+    expect(page.locator("compare-chart[data-chart=norm]")).to_contain_text("smallest to largest of a point’s steps")
 
 
 def test_a_run_is_added_by_name_and_taken_out(page: Page, served: Served) -> None:

@@ -28,6 +28,8 @@ const TOP = 8;
 const ROW = 19;
 const KINDS = /** @type {const} */ (["nonfinite", "skipped"]);
 const AXIS = 22;
+/** Of the labels of the axis, the last of which ends with the picture at the latest. */
+const HALF_LETTER = 3.6;
 /** For half a label at the lower edge. */
 const BOTTOM = 7;
 /** Around the middle of the row, one kind over the other: overflows are both. */
@@ -58,7 +60,8 @@ export class CompareChart extends HTMLElement {
     this.#empty.hidden = extent !== null;
     this.#plot.hidden = extent === null;
     const kinds = extent ? KINDS.filter((kind) => shown.marks.some((marks) => marks[kind].length)) : [];
-    this.#legend.replaceChildren(...kinds.map((kind) => h("span", { class: "legend-item" }, glyph(CHART_GLYPHS[kind], { size: 10 }), t(`norm.${kind}`))));
+    const isBanded = shown.name === "norm" && shown.curves.some(({ isExact }) => !isExact);
+    this.#legend.replaceChildren(...(isBanded ? [h("span", { class: "legend-item" }, h("span", { class: "swatch band", "aria-hidden": "true" }), t("compare.band"))] : []), ...kinds.map((kind) => h("span", { class: "legend-item" }, glyph(CHART_GLYPHS[kind], { size: 10 }), t(`norm.${kind}`))));
     if (extent === null) setText(this.#empty, t("compare.empty"));
     this.#plot.style.setProperty("--marks", `${shown.marks.length * ROW}px`);
     if (extent) this.#draw(shown, extent);
@@ -73,9 +76,11 @@ export class CompareChart extends HTMLElement {
     const [from, to] = shown.span;
     this.#line.style.left = `${EDGES.left + ((x - from) / (to - from)) * (width - EDGES.left - EDGES.right)}px`;
     const write = shown.name === "loss_scale" ? lossScale : number;
-    this.#readings.replaceChildren(...shown.curves.flatMap(({ run, x: at, y }) => {
+    this.#readings.replaceChildren(...shown.curves.flatMap(({ run, x: at, y, low, high }) => {
       const i = nearest(at, x);
-      return i < 0 ? [] : [h("span", { class: "compare-reading", "data-run": run }, h("b", {}, String(run + 1)), ` ${write(y[i])}`)];
+      if (i < 0) return [];
+      const range = low[i] < high[i] ? ` (${t("reading.range", { low: write(low[i]), high: write(high[i]) })})` : "";
+      return [h("span", { class: "compare-reading", "data-run": run }, h("b", {}, String(run + 1)), ` ${write(y[i])}${range}`)];
     }));
   }
 
@@ -104,7 +109,7 @@ export class CompareChart extends HTMLElement {
     shown.ticks.values.forEach((value, i) => {
       if (value < span[0] || value > span[1]) return;
       svg.append(element("line", { class: "grid", x1: toX(value), x2: toX(value), y1: TOP, y2: height }));
-      if (shown.last) svg.append(element("text", { class: "tick", x: toX(value), y: height + 16, "text-anchor": "middle" }, shown.ticks.labels[i]));
+      if (shown.last) svg.append(element("text", { class: "tick", x: Math.min(toX(value), width - HALF_LETTER * shown.ticks.labels[i].length), y: height + 16, "text-anchor": "middle" }, shown.ticks.labels[i]));
     });
     const lines = element("g", { "clip-path": `url(#${clip})` });
     for (const curve of curves) {

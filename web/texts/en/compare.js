@@ -14,6 +14,7 @@ export default {
   "compare.align.time": "By time",
   "compare.keys": "Charts of all runs. Drag to zoom; left and right arrow keys move the cross-hair, 0 shows all steps.",
   "compare.chart": "{name}, {low} to {high}: {runs}",
+  "compare.band": "smallest to largest of a point’s steps",
   "compare.marks": "{run}: points with NaN or Inf {nonfinite}, with skipped steps {skipped}",
   "compare.add": "Add a run by name or id",
   "compare.add.do": "Add",

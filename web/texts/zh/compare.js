@@ -14,6 +14,7 @@ export default {
   "compare.align.time": "按时间",
   "compare.keys": "所有运行的图表。拖动以放大；左右方向键移动十字线，0 显示全部步。",
   "compare.chart": "{name}，{low} 到 {high}：{runs}",
+  "compare.band": "一个点内各步的最小到最大",
   "compare.marks": "{run}：有 NaN 或 Inf 的点 {nonfinite} 个，有跳过步的点 {skipped} 个",
   "compare.add": "按名称或 id 添加运行",
   "compare.add.do": "添加",
