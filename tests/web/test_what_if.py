@@ -81,6 +81,13 @@ def test_a_threshold_can_be_typed(open_page: Page) -> None:
     expect(_line(open_page)).to_have_attribute("aria-valuenow", "20")
     field.press("ArrowUp")
     expect(field).to_have_value("20.4")
+    for wrong in ("-1", "0", ""):
+        field.fill(wrong)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(open_page.locator("what-if-panel")).to_contain_text("above 0. These figures are for 20.4.")
+    field.blur()
+    expect(field).to_have_value("20.4")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
     field.press("Escape")
     expect(field).to_have_value("1")
 

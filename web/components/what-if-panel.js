@@ -7,13 +7,14 @@ import { t } from "../lib/texts.js";
 const STEP = 1.02;
 
 export class WhatIfPanel extends HTMLElement {
-  #field = h("input", { type: "number", id: "what-if-max-norm", min: "0", step: "any", inputmode: "decimal", autocomplete: "off" });
+  #field = h("input", { type: "number", id: "what-if-max-norm", min: "0", step: "any", inputmode: "decimal", autocomplete: "off", "aria-describedby": "what-if-wrong" });
   #reset = h("button", { type: "button", class: "link" });
   #recommended = h("button", { type: "button", class: "button small recommended" });
   #bar = h("span", { class: "bar", "aria-hidden": "true" }, h("span"));
   #clipped = h("p");
   #coef = h("p");
   #spikes = h("p");
+  #wrong = h("p", { class: "what-if-notes what-if-wrong", id: "what-if-wrong", role: "status" });
   #notes = h("p", { class: "what-if-notes" });
   #results = h("div", { class: "what-if-results", role: "status" }, this.#clipped, this.#coef, this.#spikes);
   /** @type {import("../lib/what-if-model.js").WhatIfModel | null} */
@@ -24,9 +25,12 @@ export class WhatIfPanel extends HTMLElement {
     this.dataset.ownGestures = "";
     const label = h("label", { for: "what-if-max-norm" }, h("span", { class: "what-if-title" }, t("whatif.title")), h("span", { class: "muted" }, " max_norm"));
     this.append(
-      h("div", { class: "what-if-head" }, label, this.#reset), h("div", { class: "what-if-controls" }, this.#field, this.#recommended), this.#bar, this.#results, this.#notes,
+      h("div", { class: "what-if-head" }, label, this.#reset), h("div", { class: "what-if-controls" }, this.#field, this.#recommended), this.#wrong, this.#bar, this.#results, this.#notes,
     );
     this.#field.addEventListener("input", () => this.#typed());
+    this.#field.addEventListener("blur", () => {
+      if (this.#isWrong && this.#model) this.show(this.#model); // back to what the figures are of
+    });
     this.#field.addEventListener("keydown", (event) => this.#key(event));
     this.#reset.addEventListener("click", () => this.#try(null));
     this.#recommended.addEventListener("click", () => {
@@ -39,7 +43,9 @@ export class WhatIfPanel extends HTMLElement {
   show(model) {
     this.#model = model;
     const { trial, line, inForce, isTrial, recommended, answers, answer, share } = model;
-    if (document.activeElement !== this.#field || Number(this.#field.value) !== trial) this.#field.value = line === null ? "" : String(Number(line.toPrecision(3)));
+    const isTyping = document.activeElement === this.#field;
+    if (!isTyping || !(this.#isWrong || Number(this.#field.value) === trial)) this.#field.value = line === null ? "" : String(Number(line.toPrecision(3)));
+    if (!isTyping || !this.#isWrong) this.#sayWrong(false);
     this.#reset.hidden = trial === null;
     setText(this.#reset, inForce === null ? t("whatif.reset") : t("whatif.reset.to", { threshold: maxNorm(inForce) }));
     this.#recommended.hidden = !recommended;
@@ -76,12 +82,31 @@ export class WhatIfPanel extends HTMLElement {
 
   #typed() {
     const threshold = Number(this.#field.value);
-    if (this.#field.value && threshold > 0 && Number.isFinite(threshold)) this.#try(threshold, false);
+    const isRight = Boolean(this.#field.value) && threshold > 0 && Number.isFinite(threshold);
+    this.#sayWrong(!isRight);
+    if (isRight) this.#try(threshold, false);
+  }
+
+  get #isWrong() {
+    return this.#field.hasAttribute("aria-invalid");
+  }
+
+  /** What was typed is no threshold: the figures stay, and say whose they are. @param {boolean} isWrong */
+  #sayWrong(isWrong) {
+    if (isWrong) this.#field.setAttribute("aria-invalid", "true");
+    else this.#field.removeAttribute("aria-invalid");
+    this.#results.classList.toggle("is-before", isWrong);
+    const line = this.#model?.line ?? null;
+    const whose = line === null ? "" : t("whatif.before", { threshold: maxNorm(Number(line.toPrecision(3))) });
+    setText(this.#wrong, isWrong ? `${t("whatif.wrong")} ${whose}` : "");
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
-    if (event.key === "Escape") this.#try(null);
+    if (event.key === "Escape") {
+      this.#sayWrong(false);
+      this.#try(null);
+    }
     const direction = event.key === "ArrowUp" ? 1 : event.key === "ArrowDown" ? -1 : 0;
     const from = Number(this.#field.value);
     if (!direction || !(from > 0)) return;

@@ -9,6 +9,8 @@ export default {
   "whatif.recommended.why": "Clips 10–20 % of the newest steps shown",
   "whatif.reset": "Back",
   "whatif.reset.to": "Back to {threshold}",
+  "whatif.wrong": "A threshold is a number above 0.",
+  "whatif.before": "These figures are for {threshold}.",
   "whatif.clipped": "clipped",
   "whatif.coef": "mean coefficient",
   "whatif.spikes": "spikes caught",

@@ -9,6 +9,8 @@ export default {
   "whatif.recommended.why": "裁剪所示最近各步的 10–20 %",
   "whatif.reset": "恢复",
   "whatif.reset.to": "恢复为 {threshold}",
+  "whatif.wrong": "阈值必须是大于 0 的数。",
+  "whatif.before": "这些数字对应 {threshold}。",
   "whatif.clipped": "被裁剪",
   "whatif.coef": "平均系数",
   "whatif.spikes": "拦下的尖峰",
