@@ -49,6 +49,11 @@ def test_rows_carry_their_verdicts_and_badges_lead_to_the_evidence(page: Page, t
     badges = page.locator("run-row verdict-badge:visible")
     expect(badges).to_have_text(["Too tight", "Not used", "None"])
     expect(badges.first).to_have_attribute("data-tone", "warning")
+    tight.send([200], grad_norm_before_clip=[0.5], clip_coef=[1.0], loss_scale=None, **WITHOUT_LAYERS)
+    expect(page.locator("run-row .clipping .muted")).to_have_text("99.5\u00a0%")
+    for width in (1440, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert badges.first.evaluate("(badge) => badge.lastChild.scrollWidth <= badge.lastChild.clientWidth"), width
     page.get_by_role("link", name="Clipping: Too tight. Open the evidence.").click()
     expect(page.locator(".why")).to_contain_text("The clipping threshold is too tight")
 
@@ -361,6 +366,10 @@ def test_a_list_that_cannot_be_read_says_so_and_can_be_tried_again(
     expect(page.get_by_text("The runs could not be loaded. busy")).to_be_visible()
     page.unroute("**/api/v1/runs?*")
     page.get_by_role("button", name="Try again").click()
+    expect(page.locator("run-row")).to_have_count(1)
+    page.goto(f"{served.url}/?tag=%00")
+    expect(page.get_by_text("The runs could not be loaded.")).to_be_visible()
+    page.get_by_label("Tag", exact=True).select_option("")
     expect(page.locator("run-row")).to_have_count(1)
     complaints.clear()
 

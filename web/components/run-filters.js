@@ -2,14 +2,14 @@
 
 import { h } from "../lib/dom.js";
 import { integer } from "../lib/format.js";
-import { STATUSES } from "../lib/run-filter.js";
+import { MOST_LETTERS, STATUSES } from "../lib/run-filter.js";
 import { orderOf, ORDERS } from "../lib/run-order.js";
 import { t } from "../lib/texts.js";
 
 const TYPING_MS = 200;
 
 export class RunFilters extends HTMLElement {
-  #words = h("input", { type: "search", class: "filter", placeholder: t("runs.filter"), "aria-label": t("runs.filter"), "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off" });
+  #words = h("input", { type: "search", class: "filter", maxlength: MOST_LETTERS, placeholder: t("runs.filter"), "aria-label": t("runs.filter"), "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off" });
   #status = h("select", { "aria-label": t("runs.status") }, h("option", { value: "" }, t("runs.status.any")), ...STATUSES.map((status) => h("option", { value: status }, t(`runs.status.${status}`))));
   #project = h("select", { "aria-label": t("runs.project") });
   #tag = h("select", { "aria-label": t("runs.tag") });

@@ -173,7 +173,7 @@ export class RunList extends HTMLElement {
     for (const id of this.#picked) if (!this.#model.get(id)) this.#picked.delete(id);
     const isFirst = isLoaded && !runs.length && !narrows(filter);
     this.#table.hidden = !runs.length;
-    this.#filters.hidden = isFirst || !isLoaded;
+    this.#filters.hidden = isFirst || (!isLoaded && !problem); // what an address asks for may be the problem
     this.#dropLog.hidden = isFirst || !isLoaded;
     this.#skeleton.hidden = isLoaded || Boolean(problem);
     if (runs.length) this.#table.show(runs, this.#picked, filter.sort, numRuns);

@@ -14,10 +14,13 @@ import { orderOf, ORDERS } from "./run-order.js";
 /** What can be asked for by `status`; a run that is archived shows under that word only. */
 export const STATUSES = /** @type {const} */ (["running", "finished", "failed", "archived"]);
 
+/** As long as the server takes words. */
+export const MOST_LETTERS = 256;
+
 /** @param {URLSearchParams} address @returns {RunFilter} */
 export function filterOf(address) {
   return {
-    q: address.get("q") ?? "",
+    q: (address.get("q") ?? "").slice(0, MOST_LETTERS),
     status: STATUSES.find((status) => status === address.get("status")) ?? null,
     project: address.get("project"),
     tag: address.get("tag"),

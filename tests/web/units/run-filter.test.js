@@ -14,6 +14,7 @@ test("a filter survives the address, and nonsense falls back", () => {
   const one = filter("q=a%26b&status=failed&project=&tag=x&sort=name");
   assert.deepEqual(filter(new URLSearchParams(Object.entries(addressOf(one)).filter(([, value]) => value !== null))), one);
   assert.equal(one.project, "");
+  assert.equal(filter(`q=${"x".repeat(300)}`).q.length, 256); // the server takes no more
   assert.deepEqual(filter("status=odd&sort=odd"), { q: "", status: null, project: null, tag: null, sort: "severity" });
   assert.equal(narrows(filter("sort=name")), false);
 });
