@@ -114,6 +114,11 @@ def test_counts_of_an_older_attempt_are_read_once(page: Page, resumed: SentRun) 
     page.evaluate("fetch('/healthz').then((answer) => answer.text())")  # what follows the diagnosis is asked by now
     expect(page.locator("run-facts")).to_contain_text("of 40 steps")
     assert (num_asked("series"), num_asked("steps/")) == before
+    for attempt in ("99", "1.5"):
+        page.goto(f"{resumed.url}?attempt={attempt}")
+        expect(page.get_by_text(f"There is no attempt {attempt}.")).to_be_visible()
+        expect(page.locator("run-facts")).to_contain_text("of 31 steps")
+        assert "attempt=" not in page.url
 
 
 def test_metrics_and_update_ratios_are_charts_where_they_were_recorded(

@@ -164,6 +164,9 @@ def test_each_stream_has_verdicts_of_its_own(page: Page, served: Served) -> None
     expect(page.locator(f"{CLIPPING} .verdict-word")).to_have_text("Too tight, warning")
     page.get_by_label("Stream").select_option("other")
     expect(page.locator(f"{CLIPPING} .verdict-word")).to_have_text("Healthy, healthy")
+    page.get_by_role("link", name="main: Clipping, Too tight").click()
+    expect(page.locator(f"{CLIPPING} .verdict-word")).to_have_text("Too tight, warning")
+    expect(page.get_by_text("Another stream needs a look:")).to_be_hidden()
 
 
 def test_the_end_of_a_run_is_on_its_timeline(page: Page, tight: SentRun) -> None:

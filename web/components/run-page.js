@@ -4,13 +4,14 @@ import { fetchPlotlyEarly } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { drawingFromAddress, drawingToAddress } from "../lib/drawing.js";
 import { hasNorms } from "../lib/newest.js";
-import { addressValues, rememberInAddress } from "../lib/router.js";
+import { addressValues, rememberInAddress, runPath } from "../lib/router.js";
 import { RunModel } from "../lib/run-model.js";
 import { StepModel } from "../lib/step-model.js";
 import { t } from "../lib/texts.js";
 import { momentsOf } from "../lib/timeline.js";
+import { sayToast } from "../lib/toasts.js";
 import { VerdictModel } from "../lib/verdict-model.js";
-import { findingsBeside, noVerdicts, VERDICTS, verdictsInBrief, verdictsOf } from "../lib/verdicts.js";
+import { findingsBeside, graveElsewhere, noVerdicts, VERDICTS, verdictsInBrief, verdictsOf } from "../lib/verdicts.js";
 import { around, fromAddress, toAddress } from "../lib/view.js";
 import { WhatIfModel } from "../lib/what-if-model.js";
 
@@ -22,6 +23,7 @@ export class RunPage extends HTMLElement {
   #head = h("run-head");
   #verdicts = h("run-verdicts");
   #problem = h("p", { class: "diagnosis-problem", role: "status", hidden: true });
+  #elsewhere = h("p", { class: "elsewhere", hidden: true });
   #facts = h("run-facts");
   #findings = h("finding-list");
   #legend = h("mark-legend");
@@ -62,6 +64,7 @@ export class RunPage extends HTMLElement {
     this.#body.replaceChildren(
       this.#head,
       this.#problem,
+      this.#elsewhere,
       this.#verdicts,
       this.#facts,
       this.#findings,
@@ -90,6 +93,10 @@ export class RunPage extends HTMLElement {
   /** @param {RunModel} model @param {AbortSignal} signal */
   #listen(model, signal) {
     model.addEventListener("facts", () => this.#show(model), { signal });
+    model.addEventListener("noattempt", () => {
+      sayToast({ tone: "neutral", title: t("run.attempt.none", { attempt: addressValues().get("attempt") ?? "" }) });
+      rememberInAddress({ attempt: null });
+    }, { signal });
     model.addEventListener("gone", () => this.#show(model), { signal });
     model.addEventListener("view", () => this.#showView(model), { signal });
     model.addEventListener("figures", () => this.#show(model), { signal });
@@ -224,8 +231,23 @@ export class RunPage extends HTMLElement {
     else if (isKnown) this.#verdicts.show(verdictsOf(diagnosis));
     else this.#verdicts.show(inBrief ?? noVerdicts(problem ? t("verdict.clipping.unknown") : t("verdict.loading")));
     this.#findings.show(isKnown ? findingsBeside(diagnosis) : []);
+    this.#showElsewhere(detail, model.stream);
     this.#problem.hidden = !problem;
     if (problem) this.#showDiagnosisProblem(problem, verdicts);
+  }
+
+  /** The list calls a run what its worst stream is: from another stream's page a link leads there. @param {RunDetail} run @param {string} shown */
+  #showElsewhere({ id, streams, verdict }, shown) {
+    const found = verdict && streams.length > 1 ? graveElsewhere(verdict, shown).filter(({ stream }) => streams.includes(stream)) : [];
+    this.#elsewhere.hidden = !found.length;
+    this.#elsewhere.replaceChildren(
+      h("strong", {}, t("verdict.elsewhere")),
+      ...found.flatMap(({ stream, name, word }) => {
+        const why = name && t("verdict.elsewhere.one", { name: t(`verdict.${name}`), word });
+        const href = `${runPath(id)}?${new URLSearchParams({ ...(name && { why: name }), stream })}`;
+        return [" ", h("a", { href }, t("verdict.elsewhere.stream", { stream, words: why ?? word }))];
+      }),
+    );
   }
 
   /** @param {string} problem @param {VerdictModel} verdicts */

@@ -119,7 +119,7 @@ export class RunRow extends HTMLElement {
       this.#evidence[i].setAttribute("aria-label", t("runs.evidence", { name: t(`verdict.${name}`), word: badge.word }));
     });
     const { clipped, steps } = clippedOf(run);
-    const clips = clipped > 0 || run.last.max_norm != null;
+    const clips = (clipped > 0 || run.last.max_norm != null) && isOfOneStream(run);
     setText(this.#clipped, clips ? percent(clipped, steps) : "");
     this.#clipped.title = clips ? t("runs.clipped.why") : "";
     const worst = verdict && worstBeside(verdict);
@@ -139,6 +139,11 @@ export class RunRow extends HTMLElement {
     this.#bar.hidden = !total_steps;
     if (total_steps) /** @type {HTMLElement} */ (this.#bar.firstChild).style.width = `${Math.min(100, (100 * made) / total_steps)}%`;
   }
+}
+
+/** Whether the badge of clipping, which is that of the worst stream, is of the stream whose steps are counted. @param {ListedRun} run */
+function isOfOneStream({ verdict, streams }) {
+  return !verdict || streams.length < 2 || verdict.clipping.stream === (streams.includes("main") ? "main" : streams[0]);
 }
 
 /** @param {number} step from a billion on, digits no longer fit */

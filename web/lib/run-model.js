@@ -24,7 +24,7 @@ const ASK_AGAIN_S = 10;
 
 /**
  * Events: `facts` (state, counts, streams), `figures` (what the charts draw), `view` (which steps, and how), `tick` (steps that came
- * in on screen), `alert` (one that was opened, repeated or resolved), `gone` (deleted).
+ * in on screen), `alert` (one that was opened, repeated or resolved), `gone` (deleted), `noattempt` (all are shown instead).
  */
 export class RunModel extends EventTarget {
   /** @type {RunDetail | null} */
@@ -133,6 +133,11 @@ export class RunModel extends EventTarget {
       // The answer may be older than what was heard while it was on its way.
       if (this.#newest && this.#newest.position > this.detail.position) this.detail = { ...this.detail, ...this.#newest.summary };
       this.#watch(this.detail);
+      const known = this.detail.attempts.map(({ number }) => number);
+      if (this.attempt !== null && !known.includes(this.attempt)) {
+        this.attempt = null;
+        this.#say("noattempt");
+      }
     } catch (error) {
       if (this.#signal.aborted) return;
       this.problem = error instanceof ApiError ? error : new ApiError(String(error), 0);
@@ -370,7 +375,7 @@ export class RunModel extends EventTarget {
     if (alive && now_s - detail.last_seen_s > QUIET_S) this.readDetail();
   }
 
-  /** @param {"facts" | "figures" | "view" | "gone"} what */
+  /** @param {"facts" | "figures" | "view" | "gone" | "noattempt"} what */
   #say(what) {
     if (!this.#signal.aborted) this.dispatchEvent(new Event(what));
   }

@@ -65,6 +65,20 @@ export function worstBeside({ clipping, loss_scaling, nonfinite, worst }) {
   return { tone: worst.severity, word: words.charAt(0).toUpperCase() + words.slice(1) };
 }
 
+/**
+ * What is grave in other streams than the one on screen: the summary tells of the worst of all.
+ * @param {VerdictSummary} summary
+ * @param {string} shown the stream on screen
+ * @returns {{stream: string, name: VerdictName | null, tone: Tone, word: string}[]}
+ */
+export function graveElsewhere(summary, shown) {
+  const names = /** @type {const} */ (["clipping", "loss_scaling"]);
+  const told = names.map((name) => ({ stream: summary[name].stream, name, ...badgeOf(summary, name) }));
+  const beside = worstBeside(summary);
+  const all = [...told, ...(beside && summary.worst ? [{ stream: summary.worst.stream, name: null, ...beside }] : [])];
+  return all.filter(({ stream, tone }) => stream !== shown && (tone === "warning" || tone === "critical"));
+}
+
 /** Before the diagnosis is read, the words of the run's summary. @param {VerdictSummary} summary @param {boolean} hasNorms @returns {Verdict[]} */
 export function verdictsInBrief(summary, hasNorms) {
   return VERDICTS.map((name) => ({ name, ...badgeOf(summary, name, hasNorms), lead: "", layer: "", rest: "", reason: null }));

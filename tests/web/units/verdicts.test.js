@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { hasNorms } from "../../../web/lib/newest.js";
-import { badgeOf, verdictsOf } from "../../../web/lib/verdicts.js";
+import { badgeOf, graveElsewhere, verdictsOf } from "../../../web/lib/verdicts.js";
 
 const diagnosisOf = (more) => ({
   range: { first_step: 0, last_step: 99, num_steps: 100, num_finite: 100 },
@@ -39,4 +39,13 @@ test("in a list, a run without norms is quiet", () => {
   const summary = { nonfinite: { num_steps: 0, severity: "ok" } };
   assert.equal(badgeOf(summary, "nonfinite", false).tone, "quiet");
   assert.equal(badgeOf(summary, "nonfinite", true).tone, "healthy");
+});
+
+test("what is grave in another stream than the one on screen is named with that stream, and only that", () => {
+  const calm = { verdict: "healthy", severity: "ok", stream: "main" };
+  const summary = { clipping: { verdict: "too_tight", severity: "warning", stream: "main/*" }, loss_scaling: calm, nonfinite: { num_steps: 0, severity: "ok" }, worst: null };
+  assert.deepEqual(graveElsewhere(summary, "main"), [{ stream: "main/*", name: "clipping", tone: "warning", word: "Too tight" }]);
+  assert.deepEqual(graveElsewhere(summary, "main/*"), []);
+  const worst = { code: "run_dead", severity: "critical", stream: "other" };
+  assert.deepEqual(graveElsewhere({ ...summary, clipping: calm, worst }, "main").map(({ stream, word }) => [stream, word]), [["other", "Run dead"]]);
 });

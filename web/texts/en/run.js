@@ -45,6 +45,7 @@ export default {
   "run.left": "{duration} left",
   "run.stream": "Stream",
   "run.attempt": "Attempt",
+  "run.attempt.none": "There is no attempt {attempt}. The newest at each step is shown.",
   "run.attempt.joined": "Newest at each step",
   "run.attempt.one": "Attempt {number}, {ago}",
   "run.dropped": "Telemetry was lost: {list}. The charts have gaps there.",

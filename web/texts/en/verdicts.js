@@ -1,6 +1,10 @@
 /** Verdicts and findings; titles and advice come from the server. */
 
 export default {
+  "verdict.elsewhere": "Another stream needs a look:",
+  "verdict.elsewhere.stream": "{stream}: {words}",
+  "verdict.elsewhere.one": "{name}, {word}",
+
   "verdict.label": "Verdicts",
   "verdict.clipping": "Clipping",
   "verdict.loss_scaling": "Loss scale",

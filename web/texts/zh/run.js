@@ -45,6 +45,7 @@ export default {
   "run.left": "还剩 {duration}",
   "run.stream": "流",
   "run.attempt": "启动",
+  "run.attempt.none": "没有第 {attempt} 次启动，显示每一步最新的启动。",
   "run.attempt.joined": "每一步取最新的启动",
   "run.attempt.one": "第 {number} 次启动，{ago}",
   "run.dropped": "有遥测数据丢失：{list}。图表在这些地方有缺口。",

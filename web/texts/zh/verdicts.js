@@ -1,6 +1,10 @@
 /** 诊断结论与发现；标题和建议由服务器给出。 */
 
 export default {
+  "verdict.elsewhere": "另一个流需要查看：",
+  "verdict.elsewhere.stream": "{stream}：{words}",
+  "verdict.elsewhere.one": "{name}，{word}",
+
   "verdict.label": "诊断结论",
   "verdict.clipping": "裁剪",
   "verdict.loss_scaling": "损失缩放",
