@@ -499,14 +499,8 @@ def test_a_table_newest_first_may_have_two_rows_a_step(tmp_path: Path, num: int)
     assert column(part, "loss") == [i + 0.25 for i in range(num)]
 
 
-@pytest.mark.parametrize("blanks", [" ", "  "])
-def test_ten_falling_steps_turn_a_table_round_read_as_columns_or_not(tmp_path: Path, blanks: str) -> None:
-    steps_there = [*range(9, -1, -1), 50, *range(40, 30, -1)]
-    found = []
-    for kind in ("alike", "apart"):
-        rows = (
-            f'{{"step":{blanks if kind == "apart" and i % 2 else " "}{step}, "grad_norm": 1.5}}\n'
-            for i, step in enumerate(steps_there)
-        )
-        found.append(read(tmp_path, "".join(rows)).notes[0])
-    assert found[0] == found[1]
+def test_ten_falling_steps_turn_a_table_round_read_as_columns_or_not(tmp_path: Path) -> None:
+    falling = [*range(9, -1, -1), 50, *range(40, 30, -1)]
+    for odd in (" ", "  "):
+        rows = (f'{{"step":{odd if i % 2 else " "}{step}, "grad_norm": 1.5}}\n' for i, step in enumerate(falling))
+        assert "newest row comes first" in read(tmp_path, "".join(rows)).notes[0]
