@@ -15,10 +15,7 @@ MAX_LINE = 2**20
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BACKSPACES = re.compile("\x08+")
-_CUT = re.compile(r"[^\r]*\d[.,]?(?:[eE][+-]?)?")
-"""Ends in what may be the beginning of a number."""
-MIN_WHOLE = 2
-"""So many lines with an end tell that the last one lacks its own."""
+_LAST_NUMBER = re.compile(r"\d(?:[.,](?P<decimals>\d*))?(?P<exponent>[eE][+-]?\d*)?$")
 
 
 class LineSource:
@@ -96,7 +93,7 @@ class LineSource:
 
     def _blocks(self) -> Iterator[str]:
         """Pieces of text that are whole lines, without the end of the last; a line of many states in several pieces."""
-        carried = ""
+        carried = before = ""
         is_cutting = False
         for text in _texts(self._file, self._note_damage):
             if is_cutting:
@@ -107,6 +104,7 @@ class LineSource:
             text = carried + text
             end = text.rfind("\n")
             if end >= 0:
+                before = text[text.rfind("\n", 0, end) + 1 : end]
                 yield _plain(text[:end])
             elif (end := text.rfind("\r", 0, -1)) >= 0:
                 yield _plain(text[:end])
@@ -116,7 +114,7 @@ class LineSource:
                 self._note(f"the line is longer than {MAX_LINE:,} characters; its end is left out")
             carried = text[end + 1 :]
         rest = _plain(carried)
-        if self.num_lines >= MIN_WHOLE and _CUT.fullmatch(rest) is not None:
+        if _is_cut(rest, before):
             self._cut_line = self.num_lines + 1
         if rest.strip("\r"):
             yield rest
@@ -135,6 +133,19 @@ class LineSource:
     def _note_damage(self, error: Exception) -> None:
         what = "ends too early" if isinstance(error, EOFError) else f"is damaged ({error})"
         self._note(f"the file {what}; what comes before is read")
+
+
+def _is_cut(rest: str, before: str) -> bool:
+    """Whether a last line without an end breaks off in a number: one with fewer digits than the line before it has."""
+    mine, other = _LAST_NUMBER.search(rest), _LAST_NUMBER.search(before.rstrip("\r"))
+    if mine is None:
+        return False
+    if rest[-1] in ".,eE+-":
+        return True
+    if other is None:
+        return False
+    is_shorter = len(mine["decimals"] or "") < len(other["decimals"] or "")
+    return is_shorter or (other["exponent"] is not None and len(mine["exponent"] or "") < len(other["exponent"]))
 
 
 def _plain(block: str) -> str:
