@@ -110,11 +110,12 @@ def norm_at(step: int) -> float:
     return 1.5 if step % 5 == 0 else 0.5
 
 
-def send_too_tight(run: SentRun, steps: Sequence[int]) -> None:
+def send_too_tight(run: SentRun, steps: Sequence[int], *, stream: str = "main") -> None:
     """Norms around 20 and a threshold of 1.0: each step is clipped to about a twentieth."""
     norms = [20.0 + 4.0 * ((7 * step) % 11 - 5) / 5 for step in steps]
     coefs = [1.0 / norm for norm in norms]
-    run.send(steps, grad_norm_before_clip=norms, clip_coef=coefs, loss_scale=None, **WITHOUT_LAYERS)
+    columns: dict[str, Any] = {"grad_norm_before_clip": norms, "clip_coef": coefs, "loss_scale": None}
+    run.send(steps, stream=stream, **columns, **WITHOUT_LAYERS)
 
 
 WITHOUT_LAYERS: dict[str, Any] = {"layers": None, "layer_step": None, "layer_norms": None}

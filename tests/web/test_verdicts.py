@@ -167,6 +167,14 @@ def test_each_stream_has_verdicts_of_its_own(page: Page, served: Served) -> None
     page.get_by_role("link", name="main: Clipping, Too tight").click()
     expect(page.locator(f"{CLIPPING} .verdict-word")).to_have_text("Too tight, warning")
     expect(page.get_by_text("Another stream needs a look:")).to_be_hidden()
+    # In the list the share is that of `main`: it stands beside no verdict of another stream.
+    served.forget_all()
+    other = served.put(name="gan")
+    other.send(range(200), loss_scale=None, **WITHOUT_LAYERS)
+    send_too_tight(other, range(200), stream="other")
+    page.goto(served.url)
+    expect(page.locator("run-row .clipping verdict-badge")).to_have_text("Too tight")
+    expect(page.locator("run-row .clipping .muted")).to_have_text("")
 
 
 def test_the_end_of_a_run_is_on_its_timeline(page: Page, tight: SentRun) -> None:

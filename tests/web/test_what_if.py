@@ -190,12 +190,22 @@ def test_a_run_without_norms_has_no_what_if(page: Page, served: Served) -> None:
 
 
 def test_on_a_phone_the_histogram_stands_under_the_norm_chart(page: Page, tight: SentRun) -> None:
+    tight.post({"events": [{"kind": "note", "step": 7, "message": "here"}]})
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(tight.url)
     wait_until(lambda: page.evaluate("document.querySelector('.histogram-plot')?._fullLayout !== undefined"))
+    expect(page.locator(".lane-mark").first).to_be_visible()
+    page.locator("norm-histogram").scroll_into_view_if_needed()
     below = ("chart-row[data-figure=norm]", "step-axis", "norm-histogram")
     folded = [page.locator(name).bounding_box() for name in below]
     assert [box["y"] for box in folded if box] == sorted(box["y"] for box in folded if box)
+    on_top = """() => {
+      const stack = document.querySelector(".stack");
+      scrollTo(0, stack.getBoundingClientRect().top + scrollY + 30 - innerHeight);
+      const { left, top } = stack.getBoundingClientRect();
+      return document.elementFromPoint(left + 20, top + 20)?.closest("event-lane, step-axis")?.localName;
+    }"""
+    assert page.evaluate(on_top) == "event-lane"  # where only that is in sight
     page.get_by_role("button", name="Show the other charts").click()
     wait_for_charts(page, CHARTS)
     expect(page.locator("norm-histogram")).to_be_visible()
