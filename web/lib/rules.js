@@ -19,7 +19,7 @@ export const RULES = {
   norm_after_clip: "at least 5% of the norms within 0.0002 of a fixed threshold, none above; info where no threshold is known, and so many are at the largest norm but fewer just below it (1%)",
   norm_times_scale: "where the loss scale changes, by 2 octaves or more in all, the norm changes with it (slope 0.6 to 1.4)",
   norm_maybe_times_scale: "a median norm above 100 (and so many thresholds) that the scale would explain",
-  norm_exploding: "newest 5% of the norms (5 to 100) above 10 times the median before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly higher (25%); critical above 100 times",
+  norm_exploding: "newest 5% of the norms (5 to 100) above 10 times the median before, and the loss not lower; or above so many times that of the first quarter, and the loss clearly higher (25%); critical above 100 times, and at once where all of the newest 20 are",
   norm_collapsed: "fallen by 1000 at once and for good: for 20 steps after a spike (critical), for 100 without one; long after it by the histogram of all norms, of which at most 5% as many lie between as above",
   norm_drift: "the newest quarter and the first (of a long run: all norms before) differ by more than 3 times",
   no_signal_steps: "isolated norms (fewer than 20 in a row; at 3 places or more, where there are fewer than 50 norms) below 0.001 of those around",

@@ -441,7 +441,7 @@ def test_a_number_that_the_end_of_the_file_cuts_is_not_taken(tmp_path: Path, who
     text = "".join(head) + "".join(line.format(i=i) for i in range(9))
     log = read(tmp_path, text + cut)
     assert steps(only_part(log)) == list(range(9))
-    assert ("no JSON object" if line.startswith("{") else "the last line is cut") in log.notes[-1]
+    assert ("no JSON object" if whole.startswith("{{") else "the last line is cut") in log.notes[-1]
     log = read(tmp_path, text + cut + rest)
     assert steps(only_part(log)) == list(range(10))
     assert "cut" not in " ".join(log.notes)
