@@ -319,8 +319,8 @@ class Sender:
                 self._send_layers(frame.stream, record, timeout_s)
 
     def _refused(self, frame: Frame, error: ServerRefusedError) -> None:
-        self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
         spool.keep_refused(self._exporter._spool_dir, frame)
+        self._exporter.count_dropped("refused", max(1, frame.num_steps), error)
 
     def _send_layers(self, stream: str, record: bytes, timeout_s: float) -> None:
         for layers_id, layer_set in list(self._exporter._layer_sets.items()):
