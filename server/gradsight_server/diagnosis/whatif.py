@@ -27,7 +27,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
     policy: str
     num_steps: int
-    """Norms that were replayed, non-finite ones included."""
+    """Norms that were replayed, non-finite ones included; of a histogram, which has none of these, the finite ones."""
     num_finite: int
     num_clipped: int
     clip_fraction: float | None
